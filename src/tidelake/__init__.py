@@ -1,0 +1,77 @@
+"""tidelake: a streaming lakehouse for Python and PySpark on Apache Paimon tables.
+
+    import tidelake as tl
+    lake = tl.connect("lake")
+
+Names are loaded when they are first used: importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelake.api import connect, open_table
+    from tidelake.catalog.filesystem import Lake
+    from tidelake.errors import (
+        CommitConflictError,
+        CommitUnknownError,
+        FormatError,
+        InternalError,
+        InvalidInputError,
+        NotFoundError,
+        StorageError,
+        TidelakeError,
+        UnsupportedError,
+    )
+    from tidelake.expr.tree import col
+    from tidelake.table import Table
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "connect": "tidelake.api",
+    "open_table": "tidelake.api",
+    "Lake": "tidelake.catalog.filesystem",
+    "Table": "tidelake.table",
+    "col": "tidelake.expr.tree",
+    "CommitConflictError": "tidelake.errors",
+    "CommitUnknownError": "tidelake.errors",
+    "FormatError": "tidelake.errors",
+    "InternalError": "tidelake.errors",
+    "InvalidInputError": "tidelake.errors",
+    "NotFoundError": "tidelake.errors",
+    "StorageError": "tidelake.errors",
+    "TidelakeError": "tidelake.errors",
+    "UnsupportedError": "tidelake.errors",
+}
+
+__all__ = [
+    "CommitConflictError",
+    "CommitUnknownError",
+    "FormatError",
+    "InternalError",
+    "InvalidInputError",
+    "Lake",
+    "NotFoundError",
+    "StorageError",
+    "Table",
+    "TidelakeError",
+    "UnsupportedError",
+    "col",
+    "connect",
+    "open_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'tidelake' has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Finding tables in a warehouse."""

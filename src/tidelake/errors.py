@@ -1,0 +1,116 @@
+"""The one exception tree. Classes are grouped by what a handler would do.
+
+    TidelakeError
+    ├── InvalidInputError    (ValueError)   fix the call
+    ├── NotFoundError        (LookupError)  fix the name
+    ├── CommitConflictError                 not published: plan again
+    ├── CommitUnknownError                  maybe published: look before retrying
+    ├── StorageError         (OSError)      the environment failed: retry later
+    ├── FormatError                         bytes contradict the specification
+    ├── UnsupportedError                    a valid table, but this is not done yet
+    └── InternalError                       our bug: please report
+
+A new class needs a caller who would act differently; anything finer is a new `code`. Codes are stable and append-only.
+Every error survives pickling, because a Spark executor will pickle it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CommitConflictError",
+    "CommitUnknownError",
+    "FormatError",
+    "InternalError",
+    "InvalidInputError",
+    "NotFoundError",
+    "StorageError",
+    "TidelakeError",
+    "UnsupportedError",
+]
+
+
+class TidelakeError(Exception):
+    """Root of all errors raised on purpose.
+
+    `message` is one lower-case sentence without a full stop; `facts` are printed last as ``name=`value` ``; `hint` says
+    what to do next. Neither may hold a secret.
+    """
+
+    default_code = "error"
+
+    def __init__(self, message: str, /, *, code: str | None = None, hint: str | None = None, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.hint = hint
+        # Values are rendered now: an error must not keep tables, sockets or secrets alive, and must pickle.
+        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items() if value is not None}
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.facts:
+            text += ". " + ", ".join(f"{name}=`{value}`" for name, value in self.facts.items())
+        if self.hint:
+            text += f"\nhelp: {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.code, self.hint, self.facts)
+
+
+def _rebuild(
+    cls: type[TidelakeError], message: str, code: str, hint: str | None, facts: dict[str, str]
+) -> TidelakeError:
+    error = cls(message, code=code, hint=hint)
+    error.facts = dict(facts)
+    return error
+
+
+class InvalidInputError(TidelakeError, ValueError):
+    """The call is wrong: fix the argument it names."""
+
+    default_code = "invalid-input"
+
+
+class NotFoundError(TidelakeError, LookupError):
+    """The named database, table, snapshot, tag or file does not exist."""
+
+    default_code = "not-found"
+
+
+class CommitConflictError(TidelakeError):
+    """Another commit got in the way and nothing was published: plan again on the new state."""
+
+    default_code = "commit-conflict"
+
+
+class CommitUnknownError(TidelakeError):
+    """The answer to the publish was lost: the commit may or may not be there. Look before retrying."""
+
+    default_code = "commit-unknown"
+
+
+class StorageError(TidelakeError, OSError):
+    """The storage or the environment failed: retry later."""
+
+    default_code = "storage"
+
+
+class FormatError(TidelakeError):
+    """Bytes of a table contradict the format."""
+
+    default_code = "format"
+
+
+class UnsupportedError(TidelakeError):
+    """The table is valid, but this feature of it is not supported yet."""
+
+    default_code = "unsupported"
+
+
+class InternalError(TidelakeError):
+    """A bug in tidelake: please report it."""
+
+    default_code = "internal"

@@ -1,0 +1,25 @@
+"""The doors in one hand: what a verb needs from the outside world, given at the edge and visible in signatures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelake.io.clock import Clock, SystemClock
+from tidelake.io.executor import Executor, SerialExecutor
+from tidelake.io.fileio import FileIO
+from tidelake.io.ids import Ids, SystemIds
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """Bytes, time, identity and concurrency. The defaults are the machine's own, one thread."""
+
+    io: FileIO
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=SystemIds)
+    executor: Executor = field(default_factory=SerialExecutor)
+
+    def close(self) -> None:
+        """Stop the threads and let go of the connections."""
+        self.executor.close()
+        self.io.close()

@@ -1,0 +1,104 @@
+"""The door for concurrency: run a function over many items, answers in order.
+
+Who calls `map` cannot tell how many threads there are, except by the time it takes. The first error in the order of the
+items is the one that is raised, whatever finished first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from tidelake.errors import InvalidInputError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Executor(Protocol):
+    """Runs functions, perhaps several at a time."""
+
+    def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The answers of `fn` in the order of the items; the first error by that order is raised."""
+
+    def close(self) -> None:
+        """Stop the threads; closing twice is fine."""
+
+
+class SerialExecutor:
+    """One after the other in the calling thread."""
+
+    def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The answers of `fn` in the order of the items."""
+        return [fn(item) for item in items]
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+class ThreadExecutor:
+    """A pool of threads that starts with the first use.
+
+    A `map` called from inside one of its own tasks runs in that thread: waiting for a free one could wait for ever. A
+    forked child starts a pool of its own, because threads do not survive a fork.
+    """
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise InvalidInputError("executor needs at least one worker", workers=workers)
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+        self._closed = False
+        self._inside = threading.local()
+
+    def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The answers of `fn` in the order of the items.
+
+        Raises:
+            InvalidInputError: the executor was closed.
+        """
+        work = list(items)
+        if len(work) < 2 or getattr(self._inside, "task", False):
+            return [fn(item) for item in work]
+
+        def task(item: T) -> R:
+            self._inside.task = True
+            try:
+                return fn(item)
+            finally:
+                self._inside.task = False
+
+        pool = self._started()
+        futures: list[Future[R]] = [pool.submit(task, item) for item in work]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        """Wait for running tasks and stop the threads."""
+        with self._lock:
+            pool, self._pool, self._closed = self._pool, None, True
+        if pool is not None and self._pid == os.getpid():
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _started(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._closed:
+                raise InvalidInputError("executor is closed", hint="open the lake again")
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="tidelake")
+                self._pid = os.getpid()
+            return self._pool
+
+
+def mutex() -> AbstractContextManager[bool]:
+    """A lock between threads that its holder may take again."""
+    return threading.RLock()

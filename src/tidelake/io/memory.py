@@ -1,0 +1,296 @@
+"""A storage in the memory of the process: for tests, demonstrations and `memory://`.
+
+It behaves like the others to the letter, so code tested on it is tested: one winner per name, no torn reads, folders
+that come and go with their files. Stores have names in the process, so that `memory://demo` opened twice is one lake.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tidelake.errors import InvalidInputError, StorageError
+from tidelake.io.clock import Clock, SystemClock
+from tidelake.io.fileio import (
+    BytesFile,
+    Created,
+    Exists,
+    FileStatus,
+    InputFile,
+    Outcome,
+    check_range,
+    file_path,
+    join,
+    normalize,
+    not_found,
+    parent,
+    taken,
+    too_large,
+    truncated,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    data: bytes
+    modified_ms: int
+
+
+@dataclass(slots=True)
+class _Store:
+    """All files of one named store. `folders` maps each folder to the names in it."""
+
+    name: str
+    clock: Clock
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    files: dict[str, _File] = field(default_factory=dict)
+    folders: dict[str, set[str]] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+
+_NAMED: dict[str, _Store] = {}
+_NAMED_LOCK = threading.Lock()
+
+
+class MemoryFileIO:
+    """A `FileIO` in memory. Without a name the store is private to this object."""
+
+    def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
+        if name is None:
+            self._bind("", _Store("", clock or SystemClock()))
+            return
+        if not name or "/" in name:
+            raise InvalidInputError("name of a memory store is empty or holds a slash", name=name)
+        with _NAMED_LOCK:
+            store = _NAMED.setdefault(name, _Store(name, clock or SystemClock()))
+        self._bind("", store)
+
+    def _bind(self, prefix: str, store: _Store) -> None:
+        self._prefix = prefix
+        self._store = store
+
+    @property
+    def root(self) -> str:
+        """The location as `memory://name/path`."""
+        return f"memory://{self._store.name}" + (f"/{self._prefix}" if self._prefix else "")
+
+    def __repr__(self) -> str:
+        return f"MemoryFileIO({self.root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "memory storage cannot leave its process", root=self.root, hint="use a folder or an object store"
+        )
+
+    def read(self, path: str, *, limit: int | None = None) -> bytes:
+        """The whole file.
+
+        Raises:
+            NotFoundError: there is no such file.
+            FormatError: it is larger than `limit`.
+        """
+        data = self._get(path).data
+        if limit is not None and len(data) > limit:
+            raise too_large(self._shown(path), len(data), limit)
+        return data
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from `start`.
+
+        Raises:
+            NotFoundError: there is no such file.
+            FormatError: the file ends before that.
+        """
+        check_range(start, length)
+        data = self._get(path).data
+        if start + length > len(data):
+            raise truncated(self._shown(path), start, length, len(data))
+        return data[start : start + length]
+
+    def open_input(self, path: str) -> InputFile:
+        """Open the file for random access.
+
+        Raises:
+            NotFoundError: there is no such file.
+        """
+        return BytesFile(self._get(path).data)
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - memory is never durable
+        """Write a new file.
+
+        Raises:
+            StorageError: the name is taken.
+        """
+        if isinstance(self.create_exclusive(path, data), Exists):
+            raise taken(self._shown(path))
+
+    def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - see write
+        """Replace the file.
+
+        Raises:
+            StorageError: a folder has the name, or a file the name of one of its folders.
+        """
+        key = self._key(path)
+        with self._store.lock:
+            self._put(key, data)
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        """Publish the file unless the name is taken.
+
+        Raises:
+            StorageError: a file has the name of one of its folders.
+        """
+        key = self._key(path)
+        with self._store.lock:
+            if key in self._store.files or key in self._store.folders:
+                return Exists()
+            self._put(key, data)
+            return Created()
+
+    def exists(self, path: str, *, folder: bool = True) -> bool:
+        """Whether there is a file, or with `folder` a folder, of this name."""
+        key = join(self._prefix, normalize(path))
+        with self._store.lock:
+            return key in self._store.files or (folder and key in self._store.folders)
+
+    def status(self, path: str) -> FileStatus:
+        """Size, time and kind of a file or folder.
+
+        Raises:
+            NotFoundError: there is neither.
+        """
+        with self._store.lock:
+            found = self._status(path, join(self._prefix, normalize(path)))
+        if found is None:
+            raise not_found(self._shown(path))
+        return found
+
+    def list(self, path: str) -> builtins.list[FileStatus]:
+        """The direct children of a folder sorted by name."""
+        key = join(self._prefix, normalize(path))
+        with self._store.lock:
+            names = sorted(self._store.folders.get(key, ()), key=str.encode)
+            found = [self._status(join(path, name), join(key, name)) for name in names]
+        return [status for status in found if status is not None]
+
+    def make_dir(self, path: str) -> None:
+        """Make sure that the folder exists.
+
+        Raises:
+            StorageError: a file has the name.
+        """
+        key = join(self._prefix, normalize(path))
+        with self._store.lock:
+            self._add_folders(key)
+            self._store.kept.add(key)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is fine.
+
+        Raises:
+            InvalidInputError: it is a folder.
+        """
+        key = self._key(path)
+        with self._store.lock:
+            if key in self._store.folders:
+                raise InvalidInputError(
+                    "path is a folder", path=self._shown(path), hint="use delete_dir to remove a folder"
+                )
+            if self._store.files.pop(key, None) is not None:
+                self._drop(key)
+
+    def delete_dir(self, path: str) -> None:
+        """Remove a folder and all below it; a missing one is fine.
+
+        Raises:
+            InvalidInputError: the path is the root.
+        """
+        key = self._key(path)
+        store = self._store
+        with store.lock:
+            below = key + "/"
+            gone_files = [name for name in store.files if name == key or name.startswith(below)]
+            gone_folders = [name for name in store.folders if name == key or name.startswith(below)]
+            for name in gone_files:
+                del store.files[name]
+            for name in gone_folders:
+                del store.folders[name]
+                store.kept.discard(name)
+            if gone_files or gone_folders:
+                self._drop(key)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Check that the files are there; memory is never durable.
+
+        Raises:
+            NotFoundError: one of them is not there.
+        """
+        for path in paths:
+            if path:
+                self.status(path)
+
+    def sub(self, path: str) -> MemoryFileIO:
+        """The same storage rooted at a folder below."""
+        below = MemoryFileIO.__new__(MemoryFileIO)
+        below._bind(join(self._prefix, normalize(path)), self._store)
+        return below
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _key(self, path: str) -> str:
+        return join(self._prefix, file_path(path))
+
+    def _get(self, path: str) -> _File:
+        key = self._key(path)
+        with self._store.lock:
+            found = self._store.files.get(key)
+        if found is None:
+            raise not_found(self._shown(path))
+        return found
+
+    def _status(self, path: str, key: str) -> FileStatus | None:
+        if (file := self._store.files.get(key)) is not None:
+            return FileStatus(path, len(file.data), file.modified_ms, is_dir=False)
+        if key in self._store.folders or key == "":
+            return FileStatus(path, 0, 0, is_dir=True)
+        return None
+
+    def _put(self, key: str, data: bytes) -> None:
+        if key in self._store.folders:
+            raise self._in_the_way(key)
+        self._add_folders(parent(key))
+        self._store.folders[parent(key)].add(key.rpartition("/")[2])
+        self._store.files[key] = _File(bytes(data), self._store.clock.now_ms())
+
+    def _add_folders(self, key: str) -> None:
+        chain = [key]
+        while key:
+            key = parent(key)
+            chain.append(key)
+        if blocked := next((name for name in chain if name in self._store.files), None):
+            raise self._in_the_way(blocked)
+        for name in chain:
+            self._store.folders.setdefault(name, set())
+            if name:
+                self._store.folders.setdefault(parent(name), set()).add(name.rpartition("/")[2])
+
+    def _drop(self, key: str) -> None:
+        """Take the name out of its folder, and every folder that this leaves empty."""
+        while key:
+            above = parent(key)
+            names = self._store.folders.get(above, set())
+            names.discard(key.rpartition("/")[2])
+            if names or above in self._store.kept:
+                return
+            self._store.folders.pop(above, None)
+            key = above
+
+    def _in_the_way(self, key: str) -> StorageError:
+        return StorageError("file and folder of one name are in each other's way", path=f"memory://{key}")
+
+    def _shown(self, path: str) -> str:
+        return join(self.root, path)

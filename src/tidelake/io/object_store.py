@@ -1,0 +1,505 @@
+"""Amazon S3, Google Cloud Storage and Azure Blob Storage as storage, through `obstore`.
+
+Publishing is a conditional put ("create"): the store itself decides the race. What it cannot decide for us is a lost
+reply. A client that repeats a put whose first reply was lost is told that the object exists, its own object; so puts
+that publish are repeated here and not in the library, every refusal is settled by reading the object back and comparing
+bytes, and what stays in doubt is `Unknown`.
+
+An object appears complete or not at all, and is durable when the put is answered; there is nothing to sync. Folders are
+prefixes: they exist while an object is below them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from tidelake.errors import InvalidInputError, StorageError, TidelakeError
+from tidelake.io.clock import Clock, SystemClock
+from tidelake.io.fileio import (
+    Created,
+    Exists,
+    FileStatus,
+    InputFile,
+    Outcome,
+    RangeFile,
+    Unknown,
+    check_range,
+    file_path,
+    join,
+    normalize,
+    not_found,
+    taken,
+    too_large,
+    truncated,
+)
+from tidelake.io.ids import Ids, SystemIds
+from tidelake.io.retry import RetryOptions, delays
+from tidelake.io.secrets import Secret, redact, reveal, scrub, wrap
+
+SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+"""The schemes of object stores, each with the store it means."""
+
+FOLDER_MARKER = ".folder"
+"""The empty object that keeps an otherwise empty folder visible."""
+
+PUT_BYTES_MAX = 32 << 20
+"""Larger new files are uploaded in parts, after a look that the name is free."""
+
+_DELETE_BATCH = 1_000
+_PUBLISH_RETRY = RetryOptions(delay_min_ms=50, delay_max_ms=1_000, tries_min=1, tries_max=4)
+_STATUS = re.compile(r"status code: (\d{3})")
+_CLIENT_KEYS = frozenset({"allow_http", "allow_invalid_certificates", "timeout", "connect_timeout", "read_timeout"})
+_OPTION_PREFIX = re.compile(r"^(fs\.)?(s3a?|gs|gcs|azure|abfs)[._]|^fs\.")
+# Names that users of Paimon, Hadoop and the command-line tools know, by what the store calls them.
+_ALIASES = {
+    "s3": {
+        "access_key": "access_key_id",
+        "secret_key": "secret_access_key",
+        "session_token": "session_token",
+        "token": "session_token",
+        "endpoint_url": "endpoint",
+        "endpoint_region": "region",
+    },
+    "gs": {"token": "bearer_token"},
+    "az": {"account": "account_name", "key": "account_key", "sas_token": "sas_key"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """What all FileIOs below one opened location share. `once` never repeats a request, `store` repeats safe ones."""
+
+    url: str
+    store: Any
+    once: Any
+    exceptions: Any
+    secrets: tuple[Secret, ...]
+    clock: Clock
+    ids: Ids
+
+
+class ObjectStoreFileIO:
+    """A `FileIO` on a bucket or container, or a prefix of one."""
+
+    def __init__(
+        self,
+        scheme: str,
+        bucket: str,
+        prefix: str = "",
+        *,
+        storage: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        """Open a bucket; no request is made yet.
+
+        Raises:
+            InvalidInputError: the library is not installed, or an option is not known to the store.
+        """
+        kind = SCHEMES[scheme]
+        options = wrap(storage or {})
+        secrets = tuple(value for value in options.values() if isinstance(value, Secret))
+        store, once, exceptions = _open_stores(kind, bucket, options, secrets)
+        self._options = options
+        self._scheme = scheme
+        self._bucket_name = bucket
+        self._bind(
+            normalize(prefix),
+            _Bucket(
+                f"{scheme}://{bucket}", store, once, exceptions, secrets, clock or SystemClock(), ids or SystemIds()
+            ),
+        )
+
+    def _bind(self, prefix: str, bucket: _Bucket) -> None:
+        self._prefix = prefix
+        self._bucket = bucket
+
+    @property
+    def root(self) -> str:
+        """The location as `scheme://bucket/prefix`."""
+        return join(self._bucket.url, self._prefix)
+
+    def __repr__(self) -> str:
+        return f"ObjectStoreFileIO({self.root!r}, {redact(self._options)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A Secret among the options refuses to be pickled, and so does the FileIO that holds it.
+        return _reopen, (self._scheme, self._bucket_name, self._prefix, self._options)
+
+    # -- reading
+
+    def read(self, path: str, *, limit: int | None = None) -> bytes:
+        """The whole object.
+
+        Raises:
+            NotFoundError: there is no such object.
+            FormatError: it is larger than `limit`.
+            StorageError: the store failed.
+        """
+        try:
+            found = self._bucket.store.get(self._key(path))
+            size = found.meta["size"]
+            if limit is not None and size > limit:
+                raise too_large(self._shown(path), size, limit)
+            return bytes(found.bytes())
+        except self._errors as error:
+            raise self._failed(error, "object could not be read", path) from None
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from `start`.
+
+        Raises:
+            NotFoundError: there is no such object.
+            FormatError: the object ends before that.
+            StorageError: the store failed.
+        """
+        check_range(start, length)
+        if length == 0:
+            self.status(path)
+            return b""
+        try:
+            data = bytes(self._bucket.store.get_range(self._key(path), start=start, length=length))
+        except self._errors as error:
+            if _status_of(error) == 416:
+                raise truncated(self._shown(path), start, length, self.status(path).size) from None
+            raise self._failed(error, "object could not be read", path) from None
+        if len(data) != length:
+            raise truncated(self._shown(path), start, length, start + len(data))
+        return data
+
+    def open_input(self, path: str) -> InputFile:
+        """Open the object for random access; each read is one request.
+
+        Raises:
+            NotFoundError: there is no such object.
+            StorageError: the store failed.
+        """
+        size = self._head(path)["size"]
+        return RangeFile(size, lambda start, length: self.read_range(path, start, length))
+
+    def exists(self, path: str, *, folder: bool = True) -> bool:
+        """Whether there is an object, or with `folder` anything below it, of this name.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        return self._find(path, folder=folder) is not None
+
+    def status(self, path: str) -> FileStatus:
+        """Size, time and kind of an object or prefix.
+
+        Raises:
+            NotFoundError: there is neither.
+            StorageError: the store failed.
+        """
+        found = self._find(path, folder=True)
+        if found is None:
+            raise not_found(self._shown(path))
+        return found
+
+    def list(self, path: str) -> builtins.list[FileStatus]:
+        """The objects and prefixes directly below, sorted by name.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        key = join(self._prefix, normalize(path))
+        try:
+            found = self._bucket.store.list_with_delimiter(key or None)
+        except self._errors as error:
+            raise self._failed(error, "folder could not be listed", path) from None
+        start = len(key) + 1 if key else 0
+        folders = {name[start:].rstrip("/") for name in found["common_prefixes"]}
+        # Other tools mark a folder by an object of its own name; that is the folder, not something in it.
+        children = [
+            FileStatus(join(path, meta["path"][start:]), meta["size"], _millis(meta), is_dir=False)
+            for meta in found["objects"]
+            if len(meta["path"]) > start and meta["path"][start:] not in folders
+        ]
+        children += [FileStatus(join(path, name), 0, 0, is_dir=True) for name in folders if name]
+        return sorted(children, key=lambda child: child.name.encode())
+
+    # -- writing
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a put is durable
+        """Write a new object under a name nobody else uses.
+
+        Raises:
+            StorageError: the store failed, or the name is taken.
+        """
+        if len(data) > PUT_BYTES_MAX:
+            if self.exists(path, folder=False):
+                raise taken(self._shown(path))
+            self.overwrite(path, data)
+            return
+        match self.create_exclusive(path, data):
+            case Exists():
+                raise taken(self._shown(path))
+            case Unknown(cause):
+                raise StorageError(
+                    "answer to a write was lost",
+                    path=self._shown(path),
+                    reason=_reason(cause, self._bucket.secrets),
+                    hint="the object may be there; nothing refers to it, so write again under a fresh name",
+                ) from None
+
+    def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a put is durable
+        """Put the object, whatever was there.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        try:
+            self._bucket.store.put(self._key(path), data)
+        except self._errors as error:
+            raise self._failed(error, "object could not be written", path, writing=True) from None
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        """Publish the object unless the name is taken.
+
+        Raises:
+            StorageError: the store refused; certain, nothing was written.
+        """
+        key = self._key(path)
+        doubt: BaseException | None = None
+        failure: BaseException | None = None
+        waits = delays(_PUBLISH_RETRY, self._bucket.ids.random)
+        while True:
+            try:
+                self._bucket.once.put(key, data, mode="create", use_multipart=False)
+                return Created()
+            except self._errors as error:
+                failure = error
+            if self._is_conflict(failure) or not _is_certain(failure):
+                settled = self._settle(key, data)
+                if settled is not None:
+                    return settled
+            if not _was_not_sent(failure):
+                if _is_certain(failure) and not self._is_conflict(failure):
+                    break
+                doubt = failure
+            wait = next(waits, None)
+            if wait is None:
+                break
+            self._bucket.clock.sleep(wait)
+        if doubt is not None:
+            return Unknown(StorageError("answer to a publish was lost", reason=_reason(doubt, self._bucket.secrets)))
+        raise self._failed(failure, "object could not be published", path, writing=True) from None
+
+    def make_dir(self, path: str) -> None:
+        """Make sure that the folder shows in listings, by an empty object in it.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        if normalize(path) and not self.exists(path):
+            self.overwrite(join(path, FOLDER_MARKER), b"")
+
+    def delete(self, path: str) -> None:
+        """Remove an object; a missing one is fine.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        self._delete_keys([self._key(path)], path)
+
+    def delete_dir(self, path: str) -> None:
+        """Remove all objects below the prefix; none is fine.
+
+        Raises:
+            InvalidInputError: the path is the root.
+            StorageError: the store failed.
+        """
+        key = self._key(path)
+        try:
+            keys = [meta["path"] for batch in self._bucket.store.list(key, chunk_size=_DELETE_BATCH) for meta in batch]
+        except self._errors as error:
+            raise self._failed(error, "folder could not be listed", path) from None
+        for start in range(0, len(keys), _DELETE_BATCH):
+            self._delete_keys(keys[start : start + _DELETE_BATCH], path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Nothing to do: an answered put is durable."""
+
+    def sub(self, path: str) -> ObjectStoreFileIO:
+        """The same bucket rooted at a prefix below."""
+        below = ObjectStoreFileIO.__new__(ObjectStoreFileIO)
+        below._options = self._options
+        below._scheme = self._scheme
+        below._bucket_name = self._bucket_name
+        below._bind(join(self._prefix, normalize(path)), self._bucket)
+        return below
+
+    def close(self) -> None:
+        """Connections close with the last FileIO of the bucket."""
+
+    @property
+    def _errors(self) -> tuple[type[BaseException], ...]:
+        # Besides its own tree the library raises built-in errors for missing objects and refused arguments.
+        return (self._bucket.exceptions.BaseError, OSError, ValueError)
+
+    def _key(self, path: str) -> str:
+        return join(self._prefix, file_path(path))
+
+    def _head(self, path: str) -> Any:
+        try:
+            return self._bucket.store.head(self._key(path))
+        except self._errors as error:
+            raise self._failed(error, "object could not be looked up", path) from None
+
+    def _find(self, path: str, *, folder: bool) -> FileStatus | None:
+        if normalize(path):
+            try:
+                meta = self._bucket.store.head(self._key(path))
+                return FileStatus(path, meta["size"], _millis(meta), is_dir=False)
+            except FileNotFoundError:
+                pass
+            except self._errors as error:
+                raise self._failed(error, "object could not be looked up", path) from None
+        if not folder:
+            return None
+        key = join(self._prefix, path)
+        try:
+            below = next(iter(self._bucket.store.list(key or None, chunk_size=1)), ())
+        except self._errors as error:
+            raise self._failed(error, "folder could not be listed", path) from None
+        return FileStatus(path, 0, 0, is_dir=True) if below or not path else None
+
+    def _settle(self, key: str, data: bytes) -> Outcome | None:
+        """Whose object has the name: ours, another's, or (None) nobody's that can be seen."""
+        try:
+            found = self._bucket.store.get(key)
+            same = found.meta["size"] == len(data) and bytes(found.bytes()) == data
+        except self._errors:
+            return None
+        return Created() if same else Exists()
+
+    def _is_conflict(self, error: BaseException) -> bool:
+        """A refusal because of another object or another request; only a look at the object tells which."""
+        exceptions = self._bucket.exceptions
+        return isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError)
+
+    def _delete_keys(self, keys: builtins.list[str], path: str) -> None:
+        try:
+            self._bucket.store.delete(keys)
+        except FileNotFoundError:
+            # Some stores mind a missing object and may have stopped at it.
+            if len(keys) > 1:
+                for key in keys:
+                    self._delete_keys([key], path)
+        except self._errors as error:
+            raise self._failed(error, "object could not be deleted", path, writing=True) from None
+
+    def _shown(self, path: str) -> str:
+        return join(self.root, path)
+
+    def _failed(self, error: BaseException, message: str, path: str, *, writing: bool = False) -> TidelakeError:
+        if isinstance(error, TidelakeError):
+            return error
+        shown = self._shown(path)
+        no_bucket = "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
+        if isinstance(error, FileNotFoundError) and not writing and not no_bucket:
+            return not_found(shown)
+        status = _status_of(error)
+        code, hint = None, "check the connection and the store, then try again"
+        if no_bucket:
+            code, hint = "bucket-not-found", "create the bucket first, or correct its name"
+        elif status in (401, 403):
+            code, hint = "storage-denied", "check the credentials in the storage options and what they may do"
+        elif status == 501 or isinstance(error, self._bucket.exceptions.NotSupportedError):
+            code, hint = "no-exclusive-create", "use a store with conditional puts (If-None-Match), or a catalog lock"
+        return StorageError(message, code=code, path=shown, reason=_reason(error, self._bucket.secrets), hint=hint)
+
+
+def _open_stores(
+    kind: str, bucket: str, options: Mapping[str, object], secrets: tuple[Secret, ...]
+) -> tuple[Any, Any, Any]:
+    try:
+        from obstore import exceptions, store
+    except ImportError as error:
+        raise InvalidInputError(
+            "object stores need an extra that is not installed",
+            code="extra-missing",
+            hint="pip install 'tidelake[s3]'",
+        ) from error
+    make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[kind]
+    config, client = _configure(kind, reveal(options))
+    try:
+        return (
+            make(bucket, config=config, client_options=client),
+            make(bucket, config=config, client_options=client, retry_config=_no_retry()),
+            exceptions,
+        )
+    except exceptions.UnknownConfigurationKeyError as error:
+        raise InvalidInputError(
+            "storage option is not known to this store",
+            reason=_reason(error, secrets),
+            hint="common ones are endpoint, region, access_key_id, secret_access_key, timeout",
+        ) from None
+    except (exceptions.BaseError, ValueError, TypeError, OSError) as error:
+        raise InvalidInputError(
+            "storage options are not valid", reason=_reason(error, secrets), hint="correct the storage options"
+        ) from None
+
+
+def _no_retry() -> dict[str, object]:
+    return {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
+
+
+def _configure(kind: str, options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Options by the names of the library: for the store, and for its HTTP client."""
+    config: dict[str, object] = {}
+    client: dict[str, object] = {}
+    for given, value in options.items():
+        name = _OPTION_PREFIX.sub("", given.lower()).replace("-", "_").replace(".", "_")
+        name = _ALIASES[kind].get(name, name)
+        if name == "path_style_access":
+            config["virtual_hosted_style_request"] = not _truth(value)
+        elif name in _CLIENT_KEYS:
+            client[name] = _truth(value) if name.startswith("allow") else str(value)
+        else:
+            config[name] = value if isinstance(value, bool) else str(value)
+    if str(config.get("endpoint", "")).startswith("http://"):
+        client.setdefault("allow_http", True)
+    return config, client
+
+
+def _truth(value: object) -> bool:
+    return value if isinstance(value, bool) else str(value).strip().lower() in ("true", "1", "yes")
+
+
+def _status_of(error: BaseException) -> int | None:
+    found = _STATUS.search(str(error))
+    return int(found.group(1)) if found else None
+
+
+def _is_certain(error: BaseException) -> bool:
+    """Whether the error proves that the store did not write: an answer, and one that says no."""
+    status = _status_of(error)
+    if status is not None:
+        return status == 501 or (400 <= status < 500 and status not in (408, 409, 412, 425, 429))
+    return isinstance(error, ValueError) or _was_not_sent(error)
+
+
+def _was_not_sent(error: BaseException) -> bool:
+    """Whether no connection was made, so that the store never saw the request."""
+    return "kind: Connect" in str(error)
+
+
+def _reason(error: BaseException, secrets: tuple[Secret, ...]) -> str:
+    """The first line of what the library said, without credentials."""
+    text = str(error).strip()
+    return scrub(text.splitlines()[0] if text else type(error).__name__, secrets)[:500]
+
+
+def _millis(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1_000)
+
+
+def _reopen(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]) -> ObjectStoreFileIO:
+    return ObjectStoreFileIO(scheme, bucket, prefix, storage=options)

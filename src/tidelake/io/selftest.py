@@ -1,0 +1,80 @@
+"""Does this storage have create-exclusive, or does it only say so?
+
+Everything rests on one promise of the storage, so it is tried before the first commit: racing creates of one scratch
+name, exactly one of which may win, with its bytes intact. A store that ignores the condition (some that only resemble
+S3 do) is found out here, before two writers overwrite each other's snapshot.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tidelake.errors import NotFoundError, StorageError
+from tidelake.io.executor import ThreadExecutor
+from tidelake.io.fileio import Created, FileIO, Outcome, Unknown
+from tidelake.io.ids import Ids, SystemIds
+
+_passed: set[tuple[str, str]] = set()
+
+
+def probe_create_exclusive(io: FileIO, *, ids: Ids | None = None, racers: int = 10, again: bool = False) -> None:
+    """Race for one scratch name; silent when exactly one wins. A pass is remembered for the location.
+
+    Args:
+        io: the storage; the scratch file is made in its root and removed.
+        ids: where the scratch name comes from.
+        racers: how many create at once.
+        again: probe even if this location passed before.
+
+    Raises:
+        StorageError: the storage lets several writers win (`no-exclusive-create`), or failed.
+    """
+    key = (type(io).__name__, io.root)
+    if key in _passed and not again:
+        return
+    source = ids or SystemIds()
+    path = f".tidelake-probe-{source.uuid()}"
+    payloads = [f"{number} {source.uuid()}".encode() for number in range(racers)]
+    try:
+        outcomes = _race(io, path, payloads)
+        content = io.read(path, limit=1_024)
+    except NotFoundError as error:
+        raise _unfit(io, "created file cannot be read back") from error
+    finally:
+        io.delete(path)
+    winners = [payload for payload, outcome in zip(payloads, outcomes, strict=True) if isinstance(outcome, Created)]
+    doubtful = [payload for payload, outcome in zip(payloads, outcomes, strict=True) if isinstance(outcome, Unknown)]
+    if len(winners) > 1:
+        raise _unfit(io, "several writers created one name", winners=len(winners))
+    if winners and content != winners[0]:
+        raise _unfit(io, "created file was replaced")
+    if not winners and content not in doubtful:
+        raise _unfit(io, "no writer created the name")
+    _passed.add(key)
+
+
+def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
+    start = threading.Barrier(len(payloads))
+
+    def create(payload: bytes) -> Outcome:
+        start.wait()
+        return io.create_exclusive(path, payload)
+
+    if len(payloads) == 1:
+        return [io.create_exclusive(path, payloads[0])]
+    executor = ThreadExecutor(len(payloads))
+    try:
+        return executor.map(create, payloads)
+    finally:
+        executor.close()
+
+
+def _unfit(io: FileIO, found: str, **facts: object) -> StorageError:
+    return StorageError(
+        "storage cannot create a file exclusively, so concurrent commits would be lost",
+        code="no-exclusive-create",
+        root=io.root,
+        found=found,
+        **facts,
+        hint="use a local disk or a store with conditional puts (If-None-Match), a catalog lock, or a single writer",
+    )

@@ -1,0 +1,52 @@
+"""Deleting the files of a commit that certainly never happened.
+
+Engines call abort after a failed commit, with all messages, even when the snapshot did land. So files are deleted only
+when it is proved that no snapshot carries them; in any doubt they stay, and orphan cleaning finds them later. Files
+that a compaction read are never touched, nor is a file that was only moved to another level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tidelake.ops.commit.messages import CommitMessage
+from tidelake.spec.layout import TableLayout
+
+PathOf = Callable[[bytes, int, str], str]
+"""The path of a data file from its partition, bucket and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortResult:
+    """What an abort deleted, or why it left everything in place."""
+
+    deleted: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: PathOf) -> tuple[str, ...]:
+    """The files that belong to these messages alone."""
+    paths: dict[str, None] = {}
+    for message in messages:
+        moved = {file.file_name for file in message.compact.before}
+        data = message.data
+        files = [*data.new_files, *data.changelog_files, *message.compact.after, *message.compact.changelog_files]
+        for file in files:
+            if file.file_name not in moved and file.external_path is None:
+                for name in (file.file_name, *file.extra_files):
+                    paths[path_of(message.partition, message.bucket, name)] = None
+        for index in (*data.new_index_files, *message.compact.new_index_files):
+            if index.external_path is None:
+                paths[layout.index_path(index.file_name)] = None
+    return tuple(paths)
+
+
+def referenced_names(messages: Iterable[CommitMessage]) -> frozenset[str]:
+    """Names of the files that the messages read and did not make."""
+    return frozenset(
+        file.file_name
+        for message in messages
+        for file in (*message.compact.before, *message.data.deleted_files)
+    )

@@ -1,0 +1,178 @@
+"""The snapshot a commit wants to publish, and the invariants every publish must keep. Pure.
+
+The invariants run on every path right before the atomic write, so that a bug above them stops here and not on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import InternalError
+from tidelake.spec.manifest import ADD, DELETE, identities
+from tidelake.spec.manifest_list import ManifestMeta
+from tidelake.spec.progress import PROPERTY_PREFIX
+from tidelake.spec.snapshot import CommitKind, Snapshot
+
+WRITER_VERSION = "tidelake-0.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A snapshot about to be published and what it was made from."""
+
+    snapshot: Snapshot
+    delta: pa.Table
+    before: tuple[ManifestMeta, ...]
+    after: tuple[ManifestMeta, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListFile:
+    """A manifest list that was written."""
+
+    name: str
+    size: int
+
+
+def build_snapshot(
+    previous: Snapshot | None,
+    *,
+    uuid: str,
+    schema_id: int,
+    kind: CommitKind,
+    user: str,
+    identifier: int,
+    time_ms: int,
+    base: ListFile,
+    delta_list: ListFile,
+    changelog_list: ListFile | None,
+    index_manifest: str | None,
+    delta: pa.Table,
+    changelog: pa.Table,
+    watermark: int | None,
+    properties: Mapping[str, str],
+    statistics: str | None,
+    operation: str | None,
+) -> Snapshot:
+    """The snapshot after `previous`."""
+    delta_rows = row_count(delta, ADD) - row_count(delta, DELETE)
+    known = [mark for mark in (watermark, previous.watermark if previous else None) if mark is not None]
+    return Snapshot(
+        uuid=uuid,
+        id=previous.id + 1 if previous else 1,
+        schema_id=schema_id,
+        base_manifest_list=base.name,
+        base_manifest_list_size_bytes=base.size,
+        delta_manifest_list=delta_list.name,
+        delta_manifest_list_size_bytes=delta_list.size,
+        changelog_manifest_list=changelog_list.name if changelog_list else None,
+        changelog_manifest_list_size_bytes=changelog_list.size if changelog_list else None,
+        index_manifest=index_manifest,
+        commit_user=user,
+        writer_version=WRITER_VERSION,
+        commit_identifier=identifier,
+        commit_kind=kind,
+        time_ms=time_ms,
+        total_record_count=(previous.total_record_count or 0 if previous else 0) + delta_rows,
+        delta_record_count=delta_rows,
+        changelog_record_count=row_count(changelog, ADD) if changelog.num_rows else None,
+        watermark=max(known, default=None),
+        statistics=statistics,
+        properties=dict(properties),
+        next_row_id=(previous.next_row_id or 0) if previous else 0,
+        operation=operation,
+    )
+
+
+def carried_properties(previous: Snapshot | None, own: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a new snapshot: its own, and the progress of all numbered users."""
+    carried = previous.properties if previous else {}
+    return {**{key: value for key, value in carried.items() if key.startswith(PROPERTY_PREFIX)}, **own}
+
+
+def row_count(entries: pa.Table, kind: int) -> int:
+    """Rows of the files of one kind of entry."""
+    rows = entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))
+    return int(pc.sum(rows).as_py() or 0)
+
+
+# ------------------------------------------------------------------------------------------------ invariants
+
+
+def check_invariants(previous: Snapshot | None, candidate: Candidate) -> None:
+    """Run every invariant.
+
+    Raises:
+        InternalError: the candidate must not be published; this is a bug of ours.
+    """
+    for invariant in INVARIANTS:
+        invariant(previous, candidate)
+
+
+def _id_follows(previous: Snapshot | None, candidate: Candidate) -> None:
+    expected = previous.id + 1 if previous else 1
+    _hold(candidate.snapshot.id == expected, "snapshot id does not follow", candidate, expected=expected)
+
+
+def _time_never_goes_back(previous: Snapshot | None, candidate: Candidate) -> None:
+    _hold(not previous or candidate.snapshot.time_ms >= previous.time_ms, "commit time went back", candidate)
+
+
+def _counts_add_up(previous: Snapshot | None, candidate: Candidate) -> None:
+    snapshot = candidate.snapshot
+    before = (previous.total_record_count or 0) if previous else 0
+    delta = row_count(candidate.delta, ADD) - row_count(candidate.delta, DELETE)
+    _hold(snapshot.delta_record_count == delta, "delta record count is wrong", candidate, expected=delta)
+    _hold(snapshot.total_record_count == before + delta, "total record count is wrong", candidate)
+
+
+def _no_file_twice(previous: Snapshot | None, candidate: Candidate) -> None:
+    for kind in (ADD, DELETE):
+        rows = candidate.delta.filter(pc.equal(candidate.delta.column("kind"), kind))
+        distinct = pc.count_distinct(identities(rows)).as_py() if rows.num_rows else 0
+        _hold(distinct == rows.num_rows, "a file is in the delta twice", candidate, kind=kind)
+
+
+def _merging_kept_the_files(previous: Snapshot | None, candidate: Candidate) -> None:
+    before = sum(meta.num_added - meta.num_deleted for meta in candidate.before)
+    after = sum(meta.num_added - meta.num_deleted for meta in candidate.after)
+    _hold(before == after, "merging manifests changed the number of files", candidate, before=before, after=after)
+
+
+def _no_more_deleted_than_there(previous: Snapshot | None, candidate: Candidate) -> None:
+    files = sum(meta.num_added - meta.num_deleted for meta in candidate.after)
+    added = pc.sum(pc.equal(candidate.delta.column("kind"), ADD)).as_py() or 0
+    live = files + 2 * added - candidate.delta.num_rows
+    _hold(live >= 0, "more files are deleted than there are", candidate, live=live)
+
+
+def _watermark_never_falls(previous: Snapshot | None, candidate: Candidate) -> None:
+    old = previous.watermark if previous else None
+    new = candidate.snapshot.watermark
+    _hold(old is None or (new is not None and new >= old), "watermark fell", candidate)
+
+
+INVARIANTS: tuple[Callable[[Snapshot | None, Candidate], None], ...] = (
+    _id_follows,
+    _time_never_goes_back,
+    _counts_add_up,
+    _no_file_twice,
+    _merging_kept_the_files,
+    _no_more_deleted_than_there,
+    _watermark_never_falls,
+)
+
+
+def _hold(condition: bool, message: str, candidate: Candidate, **facts: object) -> None:
+    if not condition:
+        raise InternalError(
+            message,
+            code="invariant",
+            snapshot_id=candidate.snapshot.id,
+            **facts,
+            hint="nothing was published; please report this",
+        )

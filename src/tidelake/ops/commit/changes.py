@@ -1,0 +1,152 @@
+"""Messages of writers become the lists of a commit: what is appended, what a compaction replaced. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import InvalidInputError
+from tidelake.ops.commit.messages import CommitMessage
+from tidelake.spec.data_file import EMPTY_ROW, DataFile
+from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
+from tidelake.spec.key_order import overlapping_neighbours
+from tidelake.spec.manifest import ADD, DELETE, empty_entries, entries_table
+from tidelake.spec.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """An index file that appears or disappears."""
+
+    kind: int
+    entry: IndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one snapshot adds and removes: data files, changelog files, index files."""
+
+    delta: pa.Table
+    changelog: pa.Table
+    index: tuple[IndexChange, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.delta.num_rows and not self.changelog.num_rows and not self.index
+
+    @property
+    def deletes_rows(self) -> bool:
+        """Whether it takes rows away: it deletes a file or sets a deletion vector."""
+        deletes = bool(pc.any(pc.equal(self.delta.column("kind"), DELETE)).as_py())
+        return deletes or any(change.entry.file.index_type == DELETION_VECTORS for change in self.index)
+
+    def partitions(self) -> frozenset[bytes]:
+        """The partitions whose files or deletion vectors change."""
+        touched = set(self.delta.column("partition").unique().to_pylist())
+        touched |= {change.entry.partition for change in self.index if change.entry.file.index_type != "HASH"}
+        return frozenset(touched)
+
+
+NO_CHANGES = Changes(empty_entries(), empty_entries())
+
+
+def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -> tuple[Changes, Changes]:
+    """The appended and the compacted part of a commit.
+
+    Within a message deletions stand before additions: who reads a delta path by path recognises a moved file by it.
+
+    Raises:
+        InvalidInputError: two messages add one file twice.
+    """
+    written: list[_Row] = []
+    written_changelog: list[_Row] = []
+    compacted: list[_Row] = []
+    compacted_changelog: list[_Row] = []
+    written_index: list[IndexChange] = []
+    compacted_index: list[IndexChange] = []
+    for message in messages:
+        total = default_buckets if message.total_buckets is None else message.total_buckets
+        place = (message.partition, message.bucket, total)
+        written += _rows(DELETE, place, message.data.deleted_files) + _rows(ADD, place, message.data.new_files)
+        written_changelog += _rows(ADD, place, message.data.changelog_files)
+        compacted += _rows(DELETE, place, message.compact.before) + _rows(ADD, place, message.compact.after)
+        compacted_changelog += _rows(ADD, place, message.compact.changelog_files)
+        for change, into in ((message.data, written_index), (message.compact, compacted_index)):
+            into += _index(DELETE, message, change.deleted_index_files) + _index(ADD, message, change.new_index_files)
+    _check_once(written)
+    return (
+        Changes(entries_table(written), entries_table(written_changelog), tuple(written_index)),
+        Changes(entries_table(compacted), entries_table(compacted_changelog), tuple(compacted_index)),
+    )
+
+
+def drop_file_stats(delta: pa.Table) -> pa.Table:
+    """The same entries, deletions without value statistics (`manifest.delete-file-drop-stats`)."""
+    gone = pc.equal(delta.column("kind"), DELETE)
+    empty = {
+        "value_stats_min": pa.scalar(EMPTY_ROW, pa.large_binary()),
+        "value_stats_max": pa.scalar(EMPTY_ROW, pa.large_binary()),
+        "value_stats_null_counts": pa.scalar([], pa.large_list(pa.int64())),
+        "value_stats_cols": pa.scalar([], pa.large_list(pa.large_string())),
+    }
+    for name, value in empty.items():
+        index = delta.column_names.index(name)
+        delta = delta.set_column(index, delta.schema.field(index), pc.if_else(gone, value, delta.column(name)))
+    return delta
+
+
+def upgrade_levels(
+    messages: Sequence[CommitMessage], *, level: int, key_types: Sequence[DataType]
+) -> tuple[CommitMessage, ...]:
+    """Put the new files of an overwrite on the top level, bucket by bucket where they do not overlap.
+
+    Nothing changes unless every new file is at level 0 of a real bucket: then a reader needs no merge.
+    """
+    files = [(message, file) for message in messages for file in message.data.new_files]
+    if any(file.level != 0 or message.bucket < 0 for message, file in files):
+        return tuple(messages)
+    return tuple(_upgraded(message, level, key_types) for message in _by_bucket(messages))
+
+
+_Row = tuple[int, bytes, int, int, DataFile]
+
+
+def _rows(kind: int, place: tuple[bytes, int, int], files: Iterable[DataFile]) -> list[_Row]:
+    return [(kind, *place, file) for file in files]
+
+
+def _index(kind: int, message: CommitMessage, files: Iterable[IndexFile]) -> list[IndexChange]:
+    return [IndexChange(kind, IndexEntry(message.partition, message.bucket, file)) for file in files]
+
+
+def _check_once(rows: Sequence[_Row]) -> None:
+    seen: set[tuple[bytes, int, str]] = set()
+    for kind, partition, bucket, _, file in rows:
+        if kind == ADD:
+            place = (partition, bucket, file.file_name)
+            if place in seen:
+                raise InvalidInputError("commit adds one file twice", file=file.file_name, bucket=bucket)
+            seen.add(place)
+
+
+def _by_bucket(messages: Sequence[CommitMessage]) -> Iterable[CommitMessage]:
+    """Messages with the new files of a bucket gathered in its first message."""
+    gathered: dict[tuple[bytes, int], list[DataFile]] = {}
+    for message in messages:
+        gathered.setdefault((message.partition, message.bucket), []).extend(message.data.new_files)
+    for message in messages:
+        files = gathered.pop((message.partition, message.bucket), [])
+        yield replace(message, data=replace(message.data, new_files=tuple(files)))
+
+
+def _upgraded(message: CommitMessage, level: int, key_types: Sequence[DataType]) -> CommitMessage:
+    files = message.data.new_files
+    low = pa.array([file.min_key for file in files], pa.large_binary())
+    high = pa.array([file.max_key for file in files], pa.large_binary())
+    if overlapping_neighbours(low, high, key_types):
+        return message
+    return replace(message, data=replace(message.data, new_files=tuple(replace(f, level=level) for f in files)))

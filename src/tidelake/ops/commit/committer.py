@@ -1,0 +1,482 @@
+"""The committer of one commit user: commits, overwrites, recovers and aborts.
+
+A commit has two parts, what was written and what was compacted, and so one or two snapshots with one identifier. A
+numbered commit is published at most once, however often it is repeated. A compaction that loses its race after the
+written part is published does not fail the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    TidelakeError,
+    UnsupportedError,
+)
+from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
+from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
+from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, Committable, CommitResult
+from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
+from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filter, overwrite_changes, static_filter
+from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
+from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
+from tidelake.ops.commit.rebase import SequenceRebaser, rebase_messages
+from tidelake.ops.commit.success import mark_done
+from tidelake.ops.scan.partitions import PartitionFilter
+from tidelake.ops.scan.plan import EVERY_PARTITION
+from tidelake.options import Bytes
+from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.manifest import ADD
+from tidelake.spec.partition_path import partition_path
+from tidelake.spec.progress import PROPERTY_PREFIX, Progress
+from tidelake.spec.snapshot import CommitKind
+from tidelake.store.manifests import ManifestNames
+from tidelake.store.table_store import TableStore
+
+_INT64 = 2**63
+
+# Options that change what a commit must do and that are not honoured yet: better refused than half done.
+_REFUSED: tuple[tuple[str, str], ...] = (
+    ("row-tracking.enabled", "false"),
+    ("data-evolution.enabled", "false"),
+    ("sequence.snapshot-ordering", "false"),
+    ("chain-table.enabled", "false"),
+    ("visibility-callback.enabled", "false"),
+    ("metadata.iceberg.storage", "disabled"),
+    ("tag.automatic-creation", "none"),
+    ("commit.callbacks", ""),
+    ("type", "table"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The snapshots a commit has published so far."""
+
+    done: tuple[Done, ...] = ()
+    compaction_lost: bool = False
+
+
+class Committer:
+    """Commits for one user. Not shared between threads; cheap to make."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        user: str,
+        *,
+        publisher: SnapshotPublisher | None = None,
+        rebaser: SequenceRebaser | None = None,
+    ) -> None:
+        options = store.schema.options
+        _refuse_unsupported(options)
+        self._store = store
+        self._user = user
+        self._rebaser = rebaser
+        self._options = CommitOptions.parse(options)
+        self._manifest = ManifestOptions.parse(options)
+        self._shape = TableShape.parse(options)
+        _check_mark_done(self._shape)
+        self._loop = Loop(
+            store,
+            user,
+            publisher or FileSystemPublisher(store.snapshots),
+            commit=self._options,
+            manifest=self._manifest,
+            shape=self._shape,
+            names=ManifestNames(store.env.ids.uuid()),
+        )
+        self._opened_after = store.snapshots.latest_id() or 0
+        self._unknown = False
+
+    @property
+    def user(self) -> str:
+        """The commit user."""
+        return self._user
+
+    # -------------------------------------------------------------------------------------------- commit
+
+    def commit(self, committable: Committable, *, recovering: bool = False) -> CommitResult:
+        """Publish what writers prepared.
+
+        Repeating a numbered commit is a no-op that tells `repeated`. `recovering` also checks the written part for
+        conflicts, because an old attempt may have been overtaken.
+
+        Raises:
+            InvalidInputError: a number does not fit, or a file is added twice.
+            CommitConflictError: others changed the same files.
+            CommitUnknownError: the storage did not tell whether a snapshot is there; nothing was deleted.
+            StorageError: the storage failed, and nothing (more) was published.
+        """
+        self._validate(committable)
+        return self._numbered(committable, lambda published: self._commit_parts(committable, published, recovering))
+
+    def _commit_parts(self, committable: Committable, published: Published, recovering: bool) -> _Parts:
+        written, compacted = split_messages(committable.messages, default_buckets=self._shape.bucket)
+        ignore_empty = committable.is_batch if self._options.ignore_empty is None else self._options.ignore_empty
+        done: list[Done] = []
+        there = published.kinds()
+        if not (ignore_empty and written.is_empty) and not there & {CommitKind.APPEND, CommitKind.OVERWRITE}:
+            takes_away = written.deletes_rows
+            request = self._request(
+                committable,
+                kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
+                provider=self._written_provider(committable.messages, written),
+                detect_conflicts=takes_away or recovering,
+            )
+            done += _some(self._loop.run(request))
+        if compacted.is_empty or CommitKind.COMPACT in there:
+            return _Parts(tuple(done))
+        request = self._request(
+            committable, kind=CommitKind.COMPACT, provider=lambda _: compacted, detect_conflicts=True
+        )
+        try:
+            return _Parts((*done, *_some(self._loop.run(request))))
+        except CommitConflictError:
+            if done or published.snapshots:
+                return _Parts(tuple(done), compaction_lost=True)
+            raise
+
+    def _written_provider(self, messages: Sequence[CommitMessage], written: Changes) -> _Rebasing:
+        return _Rebasing(self._store, messages, written, self._rebaser, self._shape.bucket)
+
+    def _request(self, committable: Committable, **how: object) -> Request:
+        properties = dict(committable.properties)
+        if not committable.is_batch:
+            properties[PROPERTY_PREFIX + self._user] = str(committable.identifier)
+        return Request(
+            identifier=committable.identifier,
+            watermark=committable.watermark,
+            properties=properties,
+            operation=committable.operation,
+            **how,  # type: ignore[arg-type]
+        )
+
+    # -------------------------------------------------------------------------------------------- overwrite
+
+    def overwrite(
+        self, committable: Committable, partition: Mapping[str, object] | None = None, *, dynamic: bool | None = None
+    ) -> CommitResult:
+        """Replace partitions by what writers prepared.
+
+        A dynamic overwrite (the default of partitioned tables) replaces the partitions that have new files; a static
+        one the partitions that `partition` names, all without it. Changelog files are not published by an overwrite.
+
+        Raises:
+            InvalidInputError: a new file lies outside the partitions to replace, or a name is no partition column.
+            CommitConflictError: as `commit`.
+            CommitUnknownError: as `commit`.
+            StorageError: as `commit`.
+        """
+        self._validate(committable)
+        schema = self._store.schema
+        chosen = self._options.dynamic_partition_overwrite if dynamic is None else dynamic
+        messages = self._raised(committable.messages)
+        written, compacted = split_messages(messages, default_buckets=self._shape.bucket)
+        if schema.partition_keys and chosen:
+            if not written.delta.num_rows:
+                return CommitResult()
+            partitions: PartitionFilter = dynamic_filter(schema, written.delta)
+        else:
+            partitions = static_filter(schema, partition or {})
+            check_inside(written.delta, partitions)
+        return self._overwrite(committable, partitions, written, compacted)
+
+    def truncate(self, *, identifier: int = BATCH_IDENTIFIER) -> CommitResult:
+        """Delete every row of the table."""
+        committable = Committable(messages=(), identifier=identifier, operation="TRUNCATE")
+        return self._overwrite(committable, EVERY_PARTITION, NO_CHANGES, NO_CHANGES)
+
+    def drop_partitions(
+        self, partitions: PartitionFilter, *, identifier: int = BATCH_IDENTIFIER, operation: str | None = None
+    ) -> CommitResult:
+        """Delete every row of the chosen partitions."""
+        committable = Committable(messages=(), identifier=identifier, operation=operation)
+        return self._overwrite(committable, partitions, NO_CHANGES, NO_CHANGES)
+
+    def _overwrite(
+        self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes
+    ) -> CommitResult:
+        overwrite = Overwrite(partitions, postponed=self._shape.bucket == -2)
+        manifests = self._store.manifests
+
+        def provider(state: State) -> Changes:
+            return overwrite_changes(written, overwrite, manifests, state.metas, state.index)
+
+        def parts(published: Published) -> _Parts:
+            done: list[Done] = []
+            if CommitKind.OVERWRITE not in published.kinds():
+                request = self._request(
+                    committable,
+                    kind=CommitKind.OVERWRITE,
+                    provider=provider,
+                    detect_conflicts=True,
+                    fixed_changes=False,
+                )
+                done += _some(self._loop.run(request))
+            if not compacted.is_empty and CommitKind.COMPACT not in published.kinds():
+                request = self._request(
+                    committable, kind=CommitKind.COMPACT, provider=lambda _: compacted, detect_conflicts=True
+                )
+                done += _some(self._loop.run(request))
+            return _Parts(tuple(done))
+
+        return self._numbered(committable, parts)
+
+    def _raised(self, messages: Sequence[CommitMessage]) -> tuple[CommitMessage, ...]:
+        schema = self._store.schema
+        plain = tuple(replace(m, data=replace(m.data, changelog_files=())) for m in messages)
+        wanted = self._options.overwrite_upgrade and schema.primary_keys and not self._shape.clustering_override
+        if not wanted or any(message.compact.after or message.compact.before for message in plain):
+            return plain
+        types = [schema.field(name).type for name in schema.trimmed_primary_keys]
+        return upgrade_levels(plain, level=self._shape.max_level, key_types=types)
+
+    # -------------------------------------------------------------------------------------------- other snapshots
+
+    def compact_manifests(self) -> CommitResult:
+        """Merge all manifests fully; publishes a snapshot only if that changed them."""
+        forced = replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
+        request = Request(
+            kind=CommitKind.COMPACT,
+            provider=lambda _: NO_CHANGES,
+            identifier=BATCH_IDENTIFIER,
+            detect_conflicts=False,
+            force_merge=forced,
+            skip_unchanged=True,
+        )
+        return _result(_Parts(tuple(_some(self._guarded(request)))))
+
+    def analyze(self, statistics_file: str) -> CommitResult:
+        """Publish a statistics document that is already written."""
+        request = Request(
+            kind=CommitKind.ANALYZE,
+            provider=lambda _: NO_CHANGES,
+            identifier=BATCH_IDENTIFIER,
+            detect_conflicts=False,
+            statistics=statistics_file,
+        )
+        return _result(_Parts(tuple(_some(self._guarded(request)))))
+
+    def _guarded(self, request: Request) -> Done | None:
+        try:
+            return self._loop.run(request)
+        except CommitUnknownError:
+            self._unknown = True
+            raise
+
+    # -------------------------------------------------------------------------------------------- recovery
+
+    def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
+        """Of these identifiers, in order, those that are not published yet.
+
+        Raises:
+            InvalidInputError: they do not increase strictly.
+            CommitUnknownError: nobody can tell any more.
+        """
+        wanted = list(identifiers)
+        if any(a >= b for a, b in zip(wanted, wanted[1:], strict=False)):
+            raise InvalidInputError("commit identifiers must increase", identifiers=wanted[:20])
+        progress = self._store.progress.read(self._user)
+        open_ones = []
+        for identifier in wanted:
+            published = find_published(self._store.snapshots, progress, identifier)
+            if not published.done and not published.snapshots:
+                open_ones.append(identifier)
+        return open_ones
+
+    def recover(self, committables: Sequence[Committable]) -> list[CommitResult]:
+        """After a restart: publish those of these commits that are not there yet, in order.
+
+        Raises:
+            CommitUnknownError: files of an unpublished commit are gone, or nobody can tell what was published.
+            CommitConflictError: as `commit`.
+        """
+        ordered = sorted(committables, key=lambda each: each.identifier)
+        missing = set(self.filter_committed([each.identifier for each in ordered]))
+        for committable in ordered:
+            if committable.identifier in missing:
+                self._check_files(committable)
+        return [self.commit(committable, recovering=True) for committable in ordered]
+
+    def _check_files(self, committable: Committable) -> None:
+        for path in plan_abort(committable.messages, self._store.layout, self._path_of):
+            if not self._store.env.io.exists(path):
+                raise CommitUnknownError(
+                    "file of a commit to recover is gone",
+                    path=path,
+                    commit_identifier=committable.identifier,
+                    hint="the job resumes from a state that is too old; start it from a newer one",
+                )
+
+    def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
+        """Delete the files of messages that were never committed; leave them in any doubt.
+
+        Raises:
+            StorageError: the storage failed; some files may be left.
+        """
+        paths = plan_abort(messages, self._store.layout, self._path_of)
+        kept = referenced_names(messages)
+        reason = self._doubt(identifier)
+        if reason is not None:
+            return AbortResult(left=paths, reason=reason)
+        deleted = [path for path in paths if path.rpartition("/")[2] not in kept]
+        for path in deleted:
+            self._store.env.io.delete(path)
+        return AbortResult(deleted=tuple(deleted))
+
+    def _doubt(self, identifier: int | None) -> str | None:
+        """Why files of this user may be live, or None when it is certain that they are not."""
+        if self._unknown:
+            return "the outcome of a commit is unknown"
+        try:
+            snapshots = self._store.snapshots
+            progress = self._store.progress.read(self._user)
+            if progress.pending is not None and identifier in (None, BATCH_IDENTIFIER, progress.pending):
+                return "a commit of this user was about to be published"
+            earliest = snapshots.earliest_id()
+            if earliest is not None and earliest > self._opened_after + 1:
+                return "snapshots since the job began have expired"
+            for snapshot in snapshots.newest_first():
+                if snapshot.commit_user == self._user and identifier in (
+                    None,
+                    BATCH_IDENTIFIER,
+                    snapshot.commit_identifier,
+                ):
+                    return "a snapshot of this user and identifier exists"
+        except TidelakeError as error:
+            return f"the snapshots could not be read: {error.message}"
+        return None
+
+    # -------------------------------------------------------------------------------------------- numbered commits
+
+    def _numbered(self, committable: Committable, run: Callable[[Published], _Parts]) -> CommitResult:
+        """Run the parts of a commit so that a numbered one is published at most once."""
+        progress: Progress | None = None
+        published = Published()
+        if not committable.is_batch:
+            progress = self._store.progress.read(self._user)
+            published = find_published(self._store.snapshots, progress, committable.identifier)
+            if published.done:
+                return CommitResult(repeated=True)
+            if not published.snapshots:
+                after = self._store.snapshots.latest_id() or 0
+                progress = note_pending(self._store.progress, progress, committable.identifier, after)
+        try:
+            parts = run(published)
+        except CommitUnknownError:
+            self._unknown = True
+            raise
+        if progress is not None:
+            note_committed(self._store.progress, progress, committable.identifier)
+        if committable.is_batch and self._shape.mark_done_at_end and parts.done:
+            self._mark_done(parts.done)
+        result = _result(parts)
+        return replace(result, repeated=True) if published.snapshots and not parts.done else result
+
+    def _mark_done(self, done: Sequence[Done]) -> None:
+        if not self._store.schema.partition_keys:
+            return
+        touched = {row for each in done for row in each.changes.delta.column("partition").unique().to_pylist()}
+        paths = sorted(self._partition_path(row) for row in touched)
+        mark_done(self._store.env.io, self._store.layout, paths, self._store.env.clock)
+
+    def _partition_path(self, row: bytes) -> str:
+        schema = self._store.schema
+        values = decode_row(row, schema.partition_types)
+        return partition_path(
+            schema.partition_keys,
+            values,
+            schema.partition_types,
+            legacy=self._shape.legacy_partition_name,
+            default_name=self._shape.default_partition_name,
+        ).rstrip("/")
+
+    def _path_of(self, partition: bytes, bucket: int, name: str) -> str:
+        path = self._partition_path(partition) if self._store.schema.partition_keys else ""
+        return self._store.layout.data_path(path, bucket, name)
+
+    def _validate(self, committable: Committable) -> None:
+        validate_number("commit identifier", committable.identifier, -_INT64, _INT64 - 1)
+        validate_number("watermark", committable.watermark, -_INT64, _INT64 - 1)
+        for key, value in committable.properties.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidInputError("snapshot properties are texts", key=key, value=value)
+        arity = len(self._store.schema.partition_keys).to_bytes(4, "big")
+        for message in committable.messages:
+            if message.partition[:4] != arity:
+                raise InvalidInputError("commit message has another number of partition values", bucket=message.bucket)
+
+
+class _Rebasing:
+    """Provides the written changes, rebased where another commit reached a bucket first."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        messages: Sequence[CommitMessage],
+        written: Changes,
+        rebaser: SequenceRebaser | None,
+        default_buckets: int,
+    ) -> None:
+        self._store, self._messages, self._written = store, tuple(messages), written
+        self._rebaser, self._default_buckets = rebaser, default_buckets
+
+    def __call__(self, state: State) -> Changes:
+        messages = rebase_messages(self._store, self._messages, state.snapshot, self._rebaser)
+        if messages != self._messages:
+            self._messages = messages
+            self._written, _ = split_messages(messages, default_buckets=self._default_buckets)
+        return self._written
+
+
+def _some(done: Done | None) -> list[Done]:
+    return [] if done is None else [done]
+
+
+def _result(parts: _Parts) -> CommitResult:
+    if not parts.done:
+        return CommitResult(compaction_lost=parts.compaction_lost)
+    deltas = [each.changes.delta for each in parts.done]
+    added = pa.concat_tables([delta.filter(pc.equal(delta.column("kind"), ADD)) for delta in deltas])
+    return CommitResult(
+        snapshot_ids=tuple(each.snapshot.id for each in parts.done),
+        rows=int(pc.sum(added.column("row_count")).as_py() or 0),
+        files=added.num_rows,
+        bytes=int(pc.sum(added.column("file_size")).as_py() or 0),
+        attempts=sum(each.attempts for each in parts.done),
+        compaction_lost=parts.compaction_lost,
+    )
+
+
+def _refuse_unsupported(options: Mapping[str, str]) -> None:
+    for key, harmless in _REFUSED:
+        value = options.get(key, harmless)
+        if value.strip().lower() != harmless:
+            raise UnsupportedError(
+                "table option is not supported by commits yet",
+                code="option-unsupported",
+                option=key,
+                value=value,
+                hint="commit to this table with Apache Paimon, or unset the option",
+            )
+
+
+def _check_mark_done(shape: TableShape) -> None:
+    if shape.mark_done_at_end and shape.mark_done_action != "success-file":
+        raise UnsupportedError(
+            "only success files mark partitions done",
+            code="option-unsupported",
+            option="partition.mark-done-action",
+            value=shape.mark_done_action,
+            hint="set it to success-file",
+        )

@@ -1,0 +1,254 @@
+"""May this change go on top of that state? Pure checks over entries tables; the first that fails wins.
+
+`base` holds the live files of the partitions that change. Level 0 may overlap freely, so appends never conflict with
+each other; what conflicts is deleting a file that is gone, adding one that is there, two bucket counts in one
+partition, and sorted runs whose key ranges would overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import CommitConflictError, FormatError
+from tidelake.ops.commit.changes import Changes, IndexChange
+from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry
+from tidelake.spec.key_order import overlapping_neighbours
+from tidelake.spec.manifest import ADD, DELETE, IDENTITY_COLUMNS, identities, merge_entries
+from tidelake.spec.types import DataType
+
+CONFLICT_COLUMNS = ("kind", *IDENTITY_COLUMNS, "total_buckets", "min_key", "max_key")
+"""What the checks look at; nothing else of the base is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Who commits onto what: for the checks and for the words of a refusal."""
+
+    base_user: str
+    commit_user: str
+    overwrite: bool
+    key_types: Sequence[DataType]
+    ordered_levels: bool
+    vectors_by_file: bool
+    """Deletion vectors of a table without buckets: part of a file's identity, so that two deletes collide."""
+
+
+def check_conflicts(
+    base: pa.Table, changes: Changes, base_index: Sequence[IndexEntry], context: Context
+) -> None:
+    """Raise if the changes contradict the state they would be put on.
+
+    Raises:
+        CommitConflictError: what is wrong and who was faster.
+    """
+    base = base.select(CONFLICT_COLUMNS)
+    delta = changes.delta.select(CONFLICT_COLUMNS)
+    if context.vectors_by_file:
+        base, delta = _with_vectors(base, delta, base_index, changes.index)
+    if not context.overwrite:
+        check_bucket_counts(pa.concat_tables([base, delta]), context)
+    _merge(delta, "commit adds and deletes one file", context)
+    merged = _merge(pa.concat_tables([base, delta]), "file to add is already there, or to delete is already gone", context)
+    left = pc.equal(merged.column("kind"), DELETE)
+    if pc.any(left).as_py():
+        gone = merged.filter(left)
+        raise _conflict("file to delete is already gone", "file-deleted", gone, context)
+    if context.ordered_levels:
+        _check_levels(merged, context)
+
+
+def check_bucket_counts(entries: pa.Table, context: Context) -> None:
+    """All files of a partition with real buckets must agree on how many there are.
+
+    Raises:
+        CommitConflictError: they do not.
+    """
+    fixed = entries.filter(pc.greater(entries.column("total_buckets"), 0))
+    if fixed.num_rows == 0:
+        return
+    counts = fixed.group_by("partition", use_threads=False).aggregate(
+        [("total_buckets", "min"), ("total_buckets", "max")]
+    )
+    mixed = counts.filter(pc.not_equal(counts.column("total_buckets_min"), counts.column("total_buckets_max")))
+    if mixed.num_rows:
+        raise CommitConflictError(
+            "partition would have two bucket counts",
+            code="bucket-count",
+            previous=mixed.column("total_buckets_min")[0],
+            new=mixed.column("total_buckets_max")[0],
+            commit_user=context.commit_user,
+            hint="rescale the partition with an overwrite first",
+        )
+
+
+def discard_duplicates(delta: pa.Table, base: pa.Table) -> pa.Table:
+    """The delta without additions of files that are already live (`commit.discard-duplicate-files`)."""
+    there = pc.is_in(identities(delta), value_set=identities(base))
+    return delta.filter(pc.invert(pc.and_(there, pc.equal(delta.column("kind"), ADD))))
+
+
+def combine_index(
+    previous: Sequence[IndexEntry], changes: Sequence[IndexChange], *, vectors_by_file: bool
+) -> tuple[IndexEntry, ...]:
+    """The complete list of index files after a commit.
+
+    Hash indexes and the deletion vectors of a bucket are one file per bucket: an addition replaces. Everything else is
+    known by its file name, and must be there to be deleted and absent to be added.
+
+    Raises:
+        CommitConflictError: an index file to delete is gone, or one to add (or its data file's vector) is there.
+    """
+    kept: dict[tuple[object, ...], IndexEntry] = {_index_key(each, vectors_by_file): each for each in previous}
+    for change in sorted(changes, key=lambda each: each.kind == ADD):
+        key = _index_key(change.entry, vectors_by_file)
+        replaced = len(key) == 3
+        if change.kind == DELETE:
+            if key not in kept and not replaced:
+                raise _index_conflict("index file to delete is already gone", change.entry)
+            kept.pop(key, None)
+        else:
+            if key in kept and not replaced:
+                raise _index_conflict("index file to add is already there", change.entry)
+            kept[key] = change.entry
+    if vectors_by_file:
+        _check_one_vector(kept.values())
+    return tuple(kept.values())
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+
+def _merge(entries: pa.Table, message: str, context: Context) -> pa.Table:
+    try:
+        return merge_entries(entries)
+    except FormatError as cause:
+        raise CommitConflictError(
+            message,
+            code="file-conflict",
+            **cause.facts,
+            base_user=context.base_user,
+            commit_user=context.commit_user,
+            hint="another job changed the same files: read again and retry",
+        ) from cause
+
+
+def _check_levels(merged: pa.Table, context: Context) -> None:
+    upper = merged.filter(pc.greater_equal(merged.column("level"), 1))
+    pairs = overlapping_neighbours(
+        upper.column("min_key"),
+        upper.column("max_key"),
+        context.key_types,
+        groups=[upper.column(name) for name in ("partition", "bucket", "level")],
+    )
+    if pairs:
+        clash = upper.take(pa.array(pairs[0]))
+        raise _conflict("sorted run would hold overlapping files", "key-range", clash, context)
+
+
+def _conflict(message: str, code: str, entries: pa.Table, context: Context) -> CommitConflictError:
+    names = entries.column("file_name").slice(0, 50).to_pylist()
+    return CommitConflictError(
+        message,
+        code=code,
+        files=", ".join(names),
+        bucket=entries.column("bucket")[0],
+        level=entries.column("level")[0],
+        base_user=context.base_user,
+        commit_user=context.commit_user,
+        hint="another job compacted or overwrote the same bucket: read again and retry, or use one compacting job",
+    )
+
+
+def _index_key(entry: IndexEntry, vectors_by_file: bool) -> tuple[object, ...]:
+    kind = entry.file.index_type
+    if kind == "HASH" or (kind == DELETION_VECTORS and not vectors_by_file):
+        return (entry.partition, entry.bucket, kind)
+    return (entry.file.file_name,)
+
+
+def _index_conflict(message: str, entry: IndexEntry) -> CommitConflictError:
+    return CommitConflictError(message, code="index-conflict", file=entry.file.file_name, bucket=entry.bucket)
+
+
+def _check_one_vector(entries: object) -> None:
+    seen: dict[tuple[bytes, int, str], IndexEntry] = {}
+    for entry in entries:  # type: ignore[attr-defined]
+        if entry.file.index_type == DELETION_VECTORS:
+            for vector in entry.file.deletion_vectors or ():
+                place = (entry.partition, entry.bucket, vector.data_file)
+                if place in seen:
+                    raise _index_conflict("data file would have two deletion vectors", entry)
+                seen[place] = entry
+
+
+def _with_vectors(
+    base: pa.Table, delta: pa.Table, base_index: Sequence[IndexEntry], changes: Sequence[IndexChange]
+) -> tuple[pa.Table, pa.Table]:
+    """Make the name of its deletion-vector file part of each file's identity.
+
+    A data file whose vector changes but which is not in the delta itself is deleted with the old vector and added with
+    the new one, so that a concurrent change of the same vector collides.
+    """
+    before = _vector_files((DELETE, entry) for entry in base_index)
+    removed = _vector_files((c.kind, c.entry) for c in changes if c.kind == DELETE)
+    added = _vector_files((c.kind, c.entry) for c in changes if c.kind == ADD)
+    base = _marked(base, before)
+    moved = _moved_vectors(base, delta, removed, added, before)
+    delta = _marked(delta, {**removed, **added})
+    return base, pa.concat_tables([delta, *moved])
+
+
+_VectorFiles = Mapping[tuple[bytes, int, str], str]
+
+
+def _vector_files(entries: object) -> dict[tuple[bytes, int, str], str]:
+    return {
+        (entry.partition, entry.bucket, vector.data_file): entry.file.file_name
+        for _, entry in entries  # type: ignore[attr-defined]
+        if entry.file.index_type == DELETION_VECTORS
+        for vector in entry.file.deletion_vectors or ()
+    }
+
+
+def _places(entries: pa.Table) -> list[tuple[bytes, int, str]]:
+    names = ("partition", "bucket", "file_name")
+    return list(zip(*(entries.column(name).to_pylist() for name in names), strict=True))
+
+
+def _marked(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
+    if not vectors:
+        return entries
+    marks = [vectors.get(place) for place in _places(entries)]
+    extra = entries.column("extra_files").to_pylist()
+    marked = [[*files, *([f"\x00{mark}"] if mark else [])] for files, mark in zip(extra, marks, strict=True)]
+    index = entries.column_names.index("extra_files")
+    field = entries.schema.field(index)
+    return entries.set_column(index, field, pa.array(marked, field.type))
+
+
+def _moved_vectors(
+    base: pa.Table, delta: pa.Table, removed: _VectorFiles, added: _VectorFiles, before: _VectorFiles
+) -> list[pa.Table]:
+    in_delta = set(_places(delta))
+    places = _places(base)
+    touched = [i for i, place in enumerate(places) if place in {**removed, **added} and place not in in_delta]
+    if not touched:
+        return []
+    rows = base.take(pa.array(touched))
+    kind = rows.column_names.index("kind")
+    extra = rows.column_names.index("extra_files")
+    old = rows.set_column(kind, rows.schema.field(kind), pa.repeat(pa.scalar(DELETE, pa.int32()), rows.num_rows))
+    # What this commit believes the vector file to be, not what it is now: that is how a lost race shows.
+    plain = [[f for f in files if not f.startswith("\x00")] for files in rows.column("extra_files").to_pylist()]
+    chosen = [places[i] for i in touched]
+    believed = [[*p, *([f"\x00{removed[c]}"] if c in removed else [])] for p, c in zip(plain, chosen, strict=True)]
+    new = [[*p, *([f"\x00{added[c]}"] if c in added else [])] for p, c in zip(plain, chosen, strict=True)]
+    field = rows.schema.field(extra)
+    return [
+        old.set_column(extra, field, pa.array(believed, field.type)),
+        rows.set_column(extra, field, pa.array(new, field.type)),
+    ]

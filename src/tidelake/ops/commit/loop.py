@@ -1,0 +1,424 @@
+"""The commit: plan on the newest snapshot, write metadata, publish, and plan again when another was faster.
+
+One attempt: (1) look at the newest snapshot; (2) compute the changes for it and check conflicts; (3) write merged
+manifests, base list, delta manifests and list, changelog, index manifest; (4) wait until all of it is durable;
+(5) check the invariants; (6) create `snapshot-N`. Dying before (6) leaves files that nothing refers to; dying after it
+leaves a commit whose hint is stale, which readers survive. An attempt that certainly lost deletes what it made and
+cannot use again; one whose outcome is unknown deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import (
+    CommitConflictError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    TidelakeError,
+)
+from tidelake.io.clock import next_time_ms
+from tidelake.io.retry import delays
+from tidelake.ops.commit.candidate import (
+    Candidate,
+    ListFile,
+    build_snapshot,
+    carried_properties,
+    check_invariants,
+)
+from tidelake.ops.commit.changes import Changes, drop_file_stats
+from tidelake.ops.commit.conflicts import (
+    CONFLICT_COLUMNS,
+    Context,
+    check_bucket_counts,
+    check_conflicts,
+    combine_index,
+    discard_duplicates,
+)
+from tidelake.ops.commit.merging import Merged, run_merge
+from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
+from tidelake.ops.commit.publish import SnapshotPublisher, publish_surely
+from tidelake.ops.commit.strict import check_strict
+from tidelake.ops.scan.partitions import PartitionSet
+from tidelake.ops.scan.plan import data_manifests, live_entries
+from tidelake.spec.index_manifest import IndexEntry
+from tidelake.spec.manifest import ADD
+from tidelake.spec.manifest_list import ManifestMeta
+from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.statistics import statistics_from_json
+from tidelake.store.manifests import ManifestNames
+from tidelake.store.table_store import TableStore
+
+SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What an attempt plans on: the newest snapshot and the manifests of its files."""
+
+    snapshot: Snapshot | None
+    metas: tuple[ManifestMeta, ...] = ()
+    index: tuple[IndexEntry, ...] = ()
+
+
+Provider = Callable[[State], Changes]
+"""The changes to put on a state; asked again at every attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One snapshot to publish."""
+
+    kind: CommitKind
+    provider: Provider
+    identifier: int
+    detect_conflicts: bool
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation: str | None = None
+    statistics: str | None = None
+    fixed_changes: bool = True
+    """Whether the provider gives the same changes for every state, so that delta files can be used again."""
+    force_merge: ManifestOptions | None = None
+    skip_unchanged: bool = False
+    """Publish only if the merge changed the manifests (manifest compaction)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A published snapshot, how many attempts it took, and the changes it carries."""
+
+    snapshot: Snapshot
+    attempts: int
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """An attempt that certainly lost: another snapshot has the id."""
+
+
+@dataclass(slots=True)
+class _Delta:
+    """Delta and changelog files of a lost attempt that the next one can use again."""
+
+    changes: Changes
+    delta: ListFile
+    changelog: ListFile | None
+    files: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What one request has learnt over its attempts."""
+
+    seen_id: int = 0
+    delta: _Delta | None = None
+    merged: Merged | None = None
+    count: int = 0
+
+
+class Loop:
+    """Publishes requests for one commit user. Not shared between threads."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        user: str,
+        publisher: SnapshotPublisher,
+        *,
+        commit: CommitOptions,
+        manifest: ManifestOptions,
+        shape: TableShape,
+        names: ManifestNames,
+    ) -> None:
+        self._store = store
+        self._user = user
+        self._publisher = publisher
+        self._options = commit
+        self._manifest = manifest
+        self._shape = shape
+        self._names = names
+        self._last_safe = commit.strict_last_safe_snapshot
+
+    def run(self, request: Request) -> Done | None:
+        """Publish a request, trying again while others are faster. None if there was nothing to publish.
+
+        Raises:
+            CommitConflictError: the change contradicts what others committed, or there were too many tries.
+            CommitUnknownError: the storage did not tell whether the snapshot is there.
+            StorageError: the storage failed, and nothing was published.
+        """
+        clock, ids = self._store.env.clock, self._store.env.ids
+        started = clock.monotonic()
+        waits = delays(self._options.retry(), ids.random, lambda: (clock.monotonic() - started) * 1_000)
+        attempts = _Attempts()
+        while True:
+            attempts.count += 1
+            done = self._attempt(request, attempts)
+            if not isinstance(done, _Lost):
+                return done
+            wait = next(waits, None)
+            if wait is None:
+                self._forget(attempts)
+                raise CommitConflictError(
+                    "others were faster at every attempt",
+                    code="too-many-attempts",
+                    attempts=attempts.count,
+                    commit_user=self._user,
+                    table=self._store.env.io.root,
+                    hint="raise commit.max-retries or commit.timeout, or let fewer jobs commit at once",
+                )
+            clock.sleep(wait)
+
+    # -------------------------------------------------------------------------------------------- one attempt
+
+    def _attempt(self, request: Request, attempts: _Attempts) -> Done | _Lost | None:
+        latest = self._store.snapshots.latest()
+        if attempts.count > 1 and latest is not None:
+            published = self._already_there(request, attempts.seen_id, latest)
+            if published is not None:
+                return Done(published, attempts.count, request.provider(self._state(latest)))
+        attempts.seen_id = latest.id if latest else 0
+        state = self._state(latest)
+        changes = request.provider(state)
+        changes = self._checked(request, state, changes)
+        made: list[str] = []
+        try:
+            candidate = self._prepare(request, attempts, state, changes, made)
+        except TidelakeError:
+            # Nothing was offered for publication, so what was written is nobody's.
+            self._forget(attempts)
+            self._delete(made)
+            raise
+        if candidate is None:
+            return None
+        try:
+            won = self._publish(candidate)
+        except StorageError:
+            self._forget(attempts)
+            self._delete(made)
+            raise
+        if not won:
+            self._keep_or_delete(request, attempts, made)
+            return _Lost()
+        snapshot = candidate.snapshot
+        self._store.snapshots.hint_latest(snapshot.id)
+        if snapshot.id == 1:
+            self._store.snapshots.hint_earliest(1)
+        if self._last_safe is not None:
+            self._last_safe = snapshot.id
+        return Done(snapshot, attempts.count, changes)
+
+    def _state(self, latest: Snapshot | None) -> State:
+        if latest is None:
+            return State(None)
+        store = self._store.manifests
+        index = store.read_index(latest.index_manifest) if latest.index_manifest else ()
+        return State(latest, data_manifests(store, latest), index)
+
+    def _already_there(self, request: Request, seen_id: int, latest: Snapshot) -> Snapshot | None:
+        """Our own snapshot among those that appeared since the last attempt: its answer was lost, not the commit."""
+        for snapshot_id in range(seen_id + 1, latest.id + 1):
+            snapshot = self._store.snapshots.find(snapshot_id)
+            if snapshot is not None and snapshot.identity == (self._user, request.identifier, request.kind):
+                return snapshot
+        return None
+
+    def _checked(self, request: Request, state: State, changes: Changes) -> Changes:
+        latest = state.snapshot
+        context = self._context(request, latest)
+        if latest is None:
+            check_bucket_counts(changes.delta, context)
+            return changes
+        if self._last_safe is not None:
+            if self._last_safe >= 0:
+                check_strict(
+                    self._store, changes, request.kind, user=self._user, last_safe=self._last_safe, latest=latest
+                )
+            self._last_safe = latest.id
+        discard = self._options.discard_duplicate_files and request.kind is CommitKind.APPEND
+        if not request.detect_conflicts and not discard:
+            return changes
+        partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
+        base = live_entries(self._store.manifests, state.metas, partitions=partitions, columns=CONFLICT_COLUMNS)
+        if discard:
+            changes = Changes(discard_duplicates(changes.delta, base), changes.changelog, changes.index)
+        check_conflicts(base, changes, state.index, context)
+        return changes
+
+    def _context(self, request: Request, latest: Snapshot | None) -> Context:
+        schema = self._store.schema
+        return Context(
+            base_user=latest.commit_user if latest else "",
+            commit_user=self._user,
+            overwrite=request.kind is CommitKind.OVERWRITE,
+            key_types=[schema.field(name).type for name in schema.trimmed_primary_keys],
+            ordered_levels=bool(schema.primary_keys) and not self._shape.clustering_override,
+            vectors_by_file=not schema.primary_keys and self._shape.bucket == -1,
+        )
+
+    # -------------------------------------------------------------------------------------------- writing
+
+    def _prepare(
+        self, request: Request, attempts: _Attempts, state: State, changes: Changes, made: list[str]
+    ) -> Candidate | None:
+        store, latest = self._store, state.snapshot
+        schema_id = store.schemas.latest_id()
+        if schema_id is None:
+            raise NotFoundError("table has no schema any more", table=store.env.io.root, hint="it was dropped")
+        merged = self._merge(request, attempts, state, made, schema_id)
+        if request.skip_unchanged and merged.after == merged.before:
+            return None
+        base = self._write_list(merged.after, made)
+        delta = self._write_delta(attempts, changes, made, schema_id)
+        index_manifest = self._write_index(state, changes, made)
+        store.manifests.sync(made)
+        snapshot = build_snapshot(
+            latest,
+            uuid=store.env.ids.uuid(),
+            schema_id=schema_id,
+            kind=request.kind,
+            user=self._user,
+            identifier=request.identifier,
+            time_ms=next_time_ms(store.env.clock, latest.time_ms if latest else None),
+            base=base,
+            delta_list=delta.delta,
+            changelog_list=delta.changelog,
+            index_manifest=index_manifest,
+            delta=changes.delta,
+            changelog=changes.changelog,
+            watermark=request.watermark,
+            properties=self._properties(request, latest, changes.delta),
+            statistics=request.statistics or self._inherited_statistics(latest, schema_id),
+            operation=request.operation,
+        )
+        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after)
+        check_invariants(latest, candidate)
+        return candidate
+
+    def _merge(
+        self, request: Request, attempts: _Attempts, state: State, made: list[str], schema_id: int
+    ) -> Merged:
+        if attempts.merged is not None:
+            again = attempts.merged.reapply(state.metas)
+            if again is not None:
+                attempts.merged = again
+                return again
+            self._delete(attempts.merged.made)
+            attempts.merged = None
+        if attempts.count > 1:
+            return Merged(state.metas, state.metas)  # merging is not worth losing the race again
+        options = request.force_merge or self._manifest
+        merged = run_merge(self._store.manifests, self._names, state.metas, options, schema_id=schema_id)
+        made += merged.made
+        attempts.merged = merged
+        return merged
+
+    def _write_list(self, metas: Sequence[ManifestMeta], made: list[str]) -> ListFile:
+        name = self._names.next("manifest-list")
+        made.append(name)
+        return ListFile(name, self._store.manifests.write_list(name, metas))
+
+    def _write_delta(self, attempts: _Attempts, changes: Changes, made: list[str], schema_id: int) -> _Delta:
+        if attempts.delta is not None and attempts.delta.changes is changes:
+            return attempts.delta
+        if attempts.delta is not None:
+            self._delete(attempts.delta.files)
+        mark = len(made)
+        delta = drop_file_stats(changes.delta) if self._manifest.delete_drop_stats else changes.delta
+        delta_list = self._write_list(self._write_entries(delta, made, schema_id), made)
+        changelog_list = None
+        if changes.changelog.num_rows:
+            changelog_list = self._write_list(self._write_entries(changes.changelog, made, schema_id), made)
+        attempts.delta = _Delta(changes, delta_list, changelog_list, tuple(made[mark:]))
+        return attempts.delta
+
+    def _write_entries(self, entries: pa.Table, made: list[str], schema_id: int) -> list[ManifestMeta]:
+        metas = self._store.manifests.write_entries(self._names, entries, schema_id=schema_id)
+        made += [meta.file_name for meta in metas]
+        return metas
+
+    def _write_index(self, state: State, changes: Changes, made: list[str]) -> str | None:
+        previous = state.snapshot.index_manifest if state.snapshot else None
+        if not changes.index:
+            return previous
+        by_file = not self._store.schema.primary_keys and self._shape.bucket == -1
+        entries = combine_index(state.index, changes.index, vectors_by_file=by_file)
+        if not entries:
+            return None
+        name = self._names.next("index-manifest")
+        made.append(name)
+        self._store.manifests.write_index(name, entries)
+        return name
+
+    def _properties(self, request: Request, latest: Snapshot | None, delta: pa.Table) -> dict[str, str]:
+        properties = carried_properties(latest, request.properties)
+        if self._shape.sequence_from_snapshot:
+            added = delta.filter(pc.equal(delta.column("kind"), ADD)).column("max_sequence")
+            known = [int(pc.max(added).as_py())] if len(added) else []
+            carried = latest.properties.get(SEQUENCE_PROPERTY) if latest else None
+            if carried is not None:
+                known.append(int(carried))
+            if known:
+                properties[SEQUENCE_PROPERTY] = str(max(known))
+        return properties
+
+    def _inherited_statistics(self, latest: Snapshot | None, schema_id: int) -> str | None:
+        if latest is None or latest.statistics is None:
+            return None
+        path = self._store.layout.statistics_path(latest.statistics)
+        try:
+            statistics = statistics_from_json(self._store.env.io.read(path, limit=16 << 20), path=path)
+        except (NotFoundError, FormatError):
+            return None  # statistics only help a planner; a table without them is whole
+        return latest.statistics if statistics.schema_id == schema_id else None
+
+    # -------------------------------------------------------------------------------------------- publishing
+
+    def _publish(self, candidate: Candidate) -> bool:
+        env = self._store.env
+        return publish_surely(
+            self._publisher, self._store.snapshots, candidate.snapshot, clock=env.clock, ids=env.ids
+        )
+
+    def _keep_or_delete(self, request: Request, attempts: _Attempts, made: Sequence[str]) -> None:
+        """After a certain loss: delete what the next attempt cannot use."""
+        reusable: set[str] = set(attempts.merged.made) if attempts.merged else set()
+        if attempts.delta is not None:
+            if request.fixed_changes:
+                reusable |= set(attempts.delta.files)
+            else:
+                attempts.delta = None
+        self._delete([name for name in made if name not in reusable])
+
+    def _forget(self, attempts: _Attempts) -> None:
+        """After a certain failure of the whole request: delete everything it made."""
+        for files in (attempts.delta.files if attempts.delta else (), attempts.merged.made if attempts.merged else ()):
+            self._delete(files)
+        attempts.delta = attempts.merged = None
+
+    def _delete(self, file_names: Sequence[str]) -> None:
+        for name in dict.fromkeys(file_names):
+            try:
+                self._store.manifests.delete([name])
+            except TidelakeError:
+                return  # an orphan is no harm, and the error that led here must not be hidden
+
+
+def validate_number(name: str, value: int | None, low: int, high: int) -> None:
+    """Refuse a number that does not fit its place in a snapshot.
+
+    Raises:
+        InvalidInputError: it is no integer, or out of range.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInputError(f"{name} must be an integer from {low} to {high}", value=value)

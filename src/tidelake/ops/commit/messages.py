@@ -1,0 +1,88 @@
+"""What writers hand to the committer: frozen, picklable, free of credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidelake.spec.data_file import DataFile
+from tidelake.spec.index_manifest import IndexFile
+
+BATCH_IDENTIFIER = 2**63 - 1
+"""The commit identifier of every batch commit: such commits are not numbered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataIncrement:
+    """Files that a write added or (row-level deletes) removed."""
+
+    new_files: tuple[DataFile, ...] = ()
+    deleted_files: tuple[DataFile, ...] = ()
+    changelog_files: tuple[DataFile, ...] = ()
+    new_index_files: tuple[IndexFile, ...] = ()
+    deleted_index_files: tuple[IndexFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactIncrement:
+    """Files that a compaction read and made. A file in both lists under one name was only moved to another level."""
+
+    before: tuple[DataFile, ...] = ()
+    after: tuple[DataFile, ...] = ()
+    changelog_files: tuple[DataFile, ...] = ()
+    new_index_files: tuple[IndexFile, ...] = ()
+    deleted_index_files: tuple[IndexFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMessage:
+    """The work of one writer on one bucket.
+
+    `base_snapshot_id` is the snapshot its sequence numbers continue from; None where order between commits does not
+    depend on them.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int | None = None
+    data: DataIncrement = DataIncrement()
+    compact: CompactIncrement = CompactIncrement()
+    base_snapshot_id: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return self.data == DataIncrement() and self.compact == CompactIncrement()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committable:
+    """All messages of one commit, with what the snapshot shall say beside them."""
+
+    messages: tuple[CommitMessage, ...]
+    identifier: int = BATCH_IDENTIFIER
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation: str | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the commit is one of a batch job, which is never replayed."""
+        return self.identifier == BATCH_IDENTIFIER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What a commit did.
+
+    `snapshot_ids` is empty for an empty or repeated commit. `compaction_lost` tells that the compaction part met a
+    conflict after the written part was published; it will be done anew by the next compaction.
+    """
+
+    snapshot_ids: tuple[int, ...] = ()
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    attempts: int = 0
+    repeated: bool = False
+    compaction_lost: bool = False

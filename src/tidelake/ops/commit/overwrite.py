@@ -1,0 +1,89 @@
+"""What an overwrite deletes: recomputed from the newest state at every attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr.tree import And, Compare, IsNull, Predicate
+from tidelake.ops.commit.changes import Changes, IndexChange
+from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter, PartitionPredicate, PartitionSet
+from tidelake.ops.scan.plan import EVERY_PARTITION, live_entries
+from tidelake.spec.index_manifest import IndexEntry
+from tidelake.spec.layout import POSTPONE_BUCKET
+from tidelake.spec.manifest import DELETE, with_kind
+from tidelake.spec.manifest_list import ManifestMeta
+from tidelake.spec.schema import Schema
+from tidelake.store.manifests import ManifestStore
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Which partitions are replaced, and whether the staged rows of postponed buckets are replaced too."""
+
+    partitions: PartitionFilter
+    postponed: bool
+
+
+def static_filter(schema: Schema, spec: Mapping[str, object]) -> PartitionFilter:
+    """The partitions that a (possibly partial) specification names; an empty one names all.
+
+    Raises:
+        InvalidInputError: a name is not a partition column.
+    """
+    if not spec:
+        return EVERY_PARTITION
+    parts = tuple(equals(name, value) for name, value in spec.items())
+    return PartitionPredicate(And(parts), tuple(schema.partition_keys), tuple(schema.partition_types))
+
+
+def dynamic_filter(schema: Schema, new: pa.Table) -> PartitionFilter:
+    """Exactly the partitions that have new files."""
+    return PartitionSet(frozenset(new.column("partition").unique().to_pylist()), tuple(schema.partition_types))
+
+
+def equals(name: str, value: object) -> Predicate:
+    """Equality where None means null."""
+    return IsNull(name) if value is None else Compare(name, "=", value)
+
+
+def check_inside(new: pa.Table, partitions: PartitionFilter) -> None:
+    """Every new file of a static overwrite must lie in the partitions it replaces.
+
+    Raises:
+        InvalidInputError: one does not.
+    """
+    if new.num_rows and not pc.all(partitions.mask(new.column("partition"))).as_py():
+        outside = new.filter(pc.invert(partitions.mask(new.column("partition"))))
+        raise InvalidInputError(
+            "overwrite of a partition brings a file of another",
+            file=outside.column("file_name")[0],
+            hint="write only rows of the partition you overwrite, or use a dynamic overwrite",
+        )
+
+
+def overwrite_changes(
+    new: Changes,
+    overwrite: Overwrite,
+    store: ManifestStore,
+    metas: Sequence[ManifestMeta],
+    index: Sequence[IndexEntry],
+) -> Changes:
+    """The new files, after deletions of everything that is live in the overwritten partitions."""
+    live = live_entries(store, metas, partitions=overwrite.partitions)
+    if not overwrite.postponed:
+        live = live.filter(pc.not_equal(live.column("bucket"), POSTPONE_BUCKET))
+    delta = pa.concat_tables([with_kind(live, DELETE), new.delta])
+    gone = tuple(IndexChange(DELETE, entry) for entry in _matching(index, overwrite.partitions))
+    return Changes(delta, new.changelog.slice(0, 0), (*gone, *new.index))
+
+
+def _matching(index: Sequence[IndexEntry], partitions: PartitionFilter) -> list[IndexEntry]:
+    if not index or isinstance(partitions, EveryPartition):
+        return list(index)
+    mask = partitions.mask(pa.array([entry.partition for entry in index], pa.large_binary()))
+    return [entry for entry, wanted in zip(index, mask.to_pylist(), strict=True) if wanted]

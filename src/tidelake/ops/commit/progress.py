@@ -1,0 +1,95 @@
+"""Which parts of a numbered commit are already published: what makes a repeated commit a no-op.
+
+Four witnesses are asked: the user's own snapshots while they are kept, the progress property that our snapshots carry
+on, the user's progress document, and the note in it of a commit that was about to be published. If the snapshots that
+would tell about such a note are gone, nobody knows, and that is said instead of guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelake.errors import CommitUnknownError
+from tidelake.spec.progress import PROPERTY_PREFIX, Progress
+from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.store.progress import ProgressStore
+from tidelake.store.snapshots import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is known of one identifier: wholly done, or the snapshots of it that were found."""
+
+    done: bool = False
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def kinds(self) -> frozenset[CommitKind]:
+        """The kinds of snapshot that exist for the identifier."""
+        return frozenset(snapshot.commit_kind for snapshot in self.snapshots)
+
+
+def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int) -> Published:
+    """Look for a user's identifier among all witnesses.
+
+    Raises:
+        CommitUnknownError: it was about to be published once, and the snapshots that would tell have expired.
+    """
+    committed = newest_committed(snapshots, progress)
+    if committed is not None and committed > identifier:
+        return Published(done=True)
+    found: list[Snapshot] = []
+    oldest_seen: int | None = None
+    # Without a progress document the user may still have committed here through another writer: ask every snapshot.
+    down_to = progress.after + 1 if progress.pending is not None or progress.committed is not None else 1
+    for snapshot in snapshots.newest_first(down_to=down_to):
+        oldest_seen = snapshot.id
+        if snapshot.commit_user != progress.user:
+            continue
+        if snapshot.commit_identifier > identifier:
+            return Published(done=True)
+        if snapshot.commit_identifier < identifier:
+            break
+        found.append(snapshot)
+    if found:
+        return Published(snapshots=tuple(reversed(found)))
+    if committed == identifier:
+        return Published(done=True)
+    if progress.pending == identifier and not _all_seen(snapshots, progress.after, oldest_seen):
+        raise CommitUnknownError(
+            "commit was about to be published once, and the snapshots that would tell have expired",
+            commit_user=progress.user,
+            commit_identifier=identifier,
+            after_snapshot=progress.after,
+            hint="check whether its rows are in the table, then commit them under a new identifier if they are not",
+        )
+    return Published()
+
+
+def newest_committed(snapshots: SnapshotStore, progress: Progress) -> int | None:
+    """The newest identifier of the user that is certainly published, by its document and the carried property."""
+    latest = snapshots.latest()
+    carried = latest.properties.get(PROPERTY_PREFIX + progress.user) if latest else None
+    known = [progress.committed] if progress.committed is not None else []
+    if carried is not None and carried.lstrip("-").isdigit():
+        known.append(int(carried))
+    return max(known, default=None)
+
+
+def note_pending(store: ProgressStore, progress: Progress, identifier: int, after: int) -> Progress:
+    """Write down that an identifier is about to be published on top of a snapshot."""
+    noted = Progress(user=progress.user, committed=progress.committed, pending=identifier, after=after)
+    store.write(noted)
+    return noted
+
+
+def note_committed(store: ProgressStore, progress: Progress, identifier: int) -> None:
+    """Write down that an identifier is published."""
+    newest = identifier if progress.committed is None else max(identifier, progress.committed)
+    store.write(Progress(user=progress.user, committed=newest, after=progress.after))
+
+
+def _all_seen(snapshots: SnapshotStore, after: int, oldest_seen: int | None) -> bool:
+    if oldest_seen is not None:
+        return oldest_seen <= after + 1
+    latest = snapshots.latest_id()
+    return latest is None or latest <= after

@@ -1,0 +1,102 @@
+"""The port for sequence numbers of several writers on one bucket.
+
+Sequence numbers are a column of the data files, and the newest version of a key is the one with the largest. A writer
+counts on from the snapshot it started from; if another commit reached the bucket meanwhile, its numbers may lie below
+and its rows would lose to older ones. The committer then asks this port to rewrite its own new level-0 files above the
+bucket's maximum, and plans again. In process or as a Spark task, the implementation belongs to the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import CommitConflictError
+from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.scan.partitions import PartitionSet
+from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.spec.manifest import ADD
+from tidelake.spec.snapshot import Snapshot
+from tidelake.store.table_store import TableStore
+
+Bucket = tuple[bytes, int]
+_COLUMNS = ("kind", "partition", "bucket", "max_sequence")
+
+
+class SequenceRebaser(Protocol):
+    """Rewrites new level-0 files so that their sequence numbers lie above a bucket's maximum."""
+
+    def rebase(
+        self, messages: Sequence[CommitMessage], floors: Mapping[Bucket, int], *, base_snapshot_id: int
+    ) -> tuple[CommitMessage, ...]:
+        """Messages with files whose numbers start above `floors`, based on the given snapshot.
+
+        The files of the given messages are no longer referenced afterwards and may be deleted by the implementation.
+        """
+
+
+def rebase_messages(
+    store: TableStore, messages: Sequence[CommitMessage], latest: Snapshot | None, rebaser: SequenceRebaser | None
+) -> tuple[CommitMessage, ...]:
+    """The messages, rewritten where another commit moved the maximum of their bucket.
+
+    Raises:
+        CommitConflictError: a rewrite is needed and there is nobody to do it.
+    """
+    stale = [
+        message
+        for message in messages
+        if latest is not None
+        and message.base_snapshot_id is not None
+        and message.base_snapshot_id < latest.id
+        and message.data.new_files
+    ]
+    if not stale or latest is None:
+        return tuple(messages)
+    oldest = min(message.base_snapshot_id or 0 for message in stale)
+    floors = _floors(store, frozenset(message.partition for message in stale), oldest, latest)
+    moved = [
+        message
+        for message in stale
+        if min(file.min_sequence for file in message.data.new_files) <= floors.get(_bucket(message), -1)
+    ]
+    if not moved:
+        return tuple(messages)
+    if rebaser is None:
+        raise CommitConflictError(
+            "another commit reached the bucket first, and its rows would win over these",
+            code="sequence-moved",
+            bucket=moved[0].bucket,
+            base_snapshot_id=moved[0].base_snapshot_id,
+            snapshot_id=latest.id,
+            hint="write the rows again on the newest snapshot",
+        )
+    wanted = {_bucket(message): floors[_bucket(message)] for message in moved}
+    rewritten = iter(rebaser.rebase(moved, wanted, base_snapshot_id=latest.id))
+    places = {id(message) for message in moved}
+    return tuple(next(rewritten) if id(message) in places else message for message in messages)
+
+
+def _bucket(message: CommitMessage) -> Bucket:
+    return message.partition, message.bucket
+
+
+def _floors(store: TableStore, partitions: frozenset[bytes], base_id: int, latest: Snapshot) -> dict[Bucket, int]:
+    """The greatest sequence number that commits after the base brought to each bucket."""
+    chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
+    since = [store.snapshots.find(snapshot_id) for snapshot_id in range(base_id + 1, latest.id + 1)]
+    if any(snapshot is None for snapshot in since):
+        # One of them has expired: the live files of the partitions tell the same, only at a higher price.
+        metas = data_manifests(store.manifests, latest)
+        entries = live_entries(store.manifests, metas, partitions=chosen, columns=_COLUMNS)
+    else:
+        found = [delta_manifests(store.manifests, snapshot) for snapshot in since if snapshot]
+        tables = [read_changes(store.manifests, metas, partitions=chosen, columns=_COLUMNS) for metas in found]
+        entries = pa.concat_tables(tables)
+    added = entries.filter(pc.equal(entries.column("kind"), ADD))
+    grouped = added.group_by(["partition", "bucket"], use_threads=False).aggregate([("max_sequence", "max")])
+    columns = (grouped.column(name).to_pylist() for name in ("partition", "bucket", "max_sequence_max"))
+    return {(partition, bucket): top for partition, bucket, top in zip(*columns, strict=True)}

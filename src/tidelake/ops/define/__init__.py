@@ -1,0 +1,1 @@
+"""Defining tables: creating the first schema and changing it."""

@@ -1,0 +1,96 @@
+"""Publishing schemas: the first one makes the table, each later one is one atomic change.
+
+A schema file is created if absent, like a snapshot. Whoever loses reads the winner's schema and applies the changes to
+it, so that two concurrent changes both take effect or one of them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelake.errors import CommitConflictError, CommitUnknownError, NotFoundError, StorageError
+from tidelake.io.clock import next_time_ms
+from tidelake.io.env import Env
+from tidelake.io.fileio import Created, Unknown
+from tidelake.io.retry import RetryOptions, delays
+from tidelake.spec.evolution import Change, apply
+from tidelake.spec.schema import Schema
+from tidelake.store.schemas import SchemaStore
+from tidelake.store.snapshots import SnapshotStore
+
+_RETRY = RetryOptions()
+_SETTLE = RetryOptions(delay_min_ms=20, delay_max_ms=1_000, tries_min=6, elapsed_max_ms=10_000)
+
+
+def run_create(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
+    """Make a table by publishing its first schema; False if there is a table already.
+
+    Raises:
+        CommitUnknownError: the storage did not tell whether the table is there.
+        StorageError: the storage failed, and nothing was made.
+    """
+    if schemas.latest_id() is not None:
+        return False
+    return _publish_surely(env, schemas, schema)
+
+
+def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotStore, changes: Sequence[Change]) -> Schema:
+    """Apply changes to the current schema and publish the result; returns the schema in force.
+
+    Raises:
+        InvalidInputError: a change is not allowed.
+        NotFoundError: the table is gone.
+        CommitConflictError: others changed the schema at every attempt.
+        CommitUnknownError: the storage did not tell whether the change was published.
+    """
+    started = env.clock.monotonic()
+    waits = delays(_RETRY, env.ids.random, lambda: (env.clock.monotonic() - started) * 1_000)
+    while True:
+        current = schemas.latest()
+        if current is None:
+            raise NotFoundError("table does not exist", table=env.io.root)
+        time_ms = next_time_ms(env.clock, current.time_ms)
+        changed = apply(current, changes, time_ms=time_ms, has_snapshots=snapshots.latest_id() is not None)
+        if changed is current or _publish_surely(env, schemas, changed):
+            return changed
+        wait = next(waits, None)
+        if wait is None:
+            raise CommitConflictError("others changed the schema at every attempt", table=env.io.root)
+        env.clock.sleep(wait)
+
+
+def _publish_surely(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
+    """Publish and return whether this schema has its id, settling an unknown answer."""
+    outcome = schemas.publish(schema)
+    if isinstance(outcome, Created):
+        return True
+    if not isinstance(outcome, Unknown):
+        return False
+    cause = outcome.cause
+    started = env.clock.monotonic()
+    for delay in delays(_SETTLE, env.ids.random, lambda: (env.clock.monotonic() - started) * 1_000):
+        published = _published(schemas, schema.id)
+        if published is not None:
+            return published == schema
+        env.clock.sleep(delay)
+        try:
+            outcome = schemas.publish(schema)
+        except StorageError as error:
+            cause = error
+            continue
+        if isinstance(outcome, Created):
+            return True
+    raise CommitUnknownError(
+        "storage did not tell whether the schema was published",
+        schema_id=schema.id,
+        table=env.io.root,
+        cause=cause,
+        hint="look at the table's schemas before trying again",
+    ) from cause
+
+
+def _published(schemas: SchemaStore, schema_id: int) -> Schema | None:
+    try:
+        return schemas.read(schema_id)
+    except (NotFoundError, StorageError):
+        return None

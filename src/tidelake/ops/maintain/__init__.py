@@ -1,0 +1,1 @@
+"""Looking after a table: checking it now, cleaning it later."""

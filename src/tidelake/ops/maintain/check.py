@@ -1,0 +1,294 @@
+"""Checking a table against its invariants. Looks at everything, changes nothing.
+
+    I1  snapshot ids are dense from the earliest to the latest
+    I2  every file that a snapshot reaches exists, with the recorded size
+    I3  the manifests of each snapshot replay to a live set; its base is the state of the snapshot before
+    I4  record counts add up
+    I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
+    I9  schemas exist, and field ids are unique and within bounds
+    I10 files that nothing reaches are listed (a remark: they may belong to a running job)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import TidelakeError
+from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.key_order import overlapping_neighbours
+from tidelake.spec.layout import INDEX_DIR, MANIFEST_DIR, STATISTICS_DIR, parse_bucket_name
+from tidelake.spec.manifest import ADD, DELETE, identities, merge_entries
+from tidelake.spec.partition_path import partition_path
+from tidelake.spec.schema import schema_violations
+from tidelake.spec.snapshot import Snapshot
+from tidelake.store.table_store import TableStore
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    REMARK = "remark"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    invariant: str
+    severity: Severity
+    message: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.severity.value} {self.invariant} {self.place}: {self.message}".replace(" : ", ": ")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check looked at and found."""
+
+    table: str
+    snapshots: int
+    files: int
+    findings: tuple[Finding, ...] = ()
+    orphans: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; warnings and remarks are no error."""
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that are errors."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    def __str__(self) -> str:
+        head = f"{self.table}: {'ok' if self.ok else f'{len(self.errors)} errors'}"
+        head += f" ({self.snapshots} snapshots, {self.files} files, {len(self.orphans)} orphans)"
+        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What the walk over the snapshots collects."""
+
+    findings: list[Finding] = field(default_factory=list)
+    reached: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def error(self, invariant: str, message: str, place: str) -> None:
+        self.findings.append(Finding(invariant, Severity.ERROR, message, place))
+
+    def warn(self, invariant: str, message: str, place: str) -> None:
+        self.findings.append(Finding(invariant, Severity.WARNING, message, place))
+
+
+def check_table(store: TableStore, *, deep: bool = False, legacy_names: bool = True, default_name: str = "__DEFAULT_PARTITION__") -> CheckReport:
+    """Check every invariant that can be checked without reading rows.
+
+    Args:
+        store: the table's documents.
+        deep: also look at every changelog file and every file of every snapshot, not only the newest.
+        legacy_names: how partition folders are named.
+        default_name: folder name of null partition values.
+    """
+    walk = _Walk()
+    _check_schemas(store, walk)
+    ids = store.snapshots.ids()
+    _check_dense(store, walk, ids)
+    previous: Snapshot | None = None
+    state: pa.Table | None = None
+    for snapshot_id in ids:
+        place = f"snapshot-{snapshot_id}"
+        try:
+            snapshot = store.snapshots.get(snapshot_id)
+            state = _check_snapshot(store, walk, previous, snapshot, place)
+        except TidelakeError as error:
+            walk.error("I3", str(error), place)
+            snapshot, state = None, None
+        previous = snapshot
+        if state is not None and (deep or snapshot_id == ids[-1]):
+            _reach_data(store, walk, state, legacy_names, default_name)
+            _check_runs(store, walk, state, place)
+        elif state is not None:
+            _reach_data(store, walk, state, legacy_names, default_name)
+    files = _check_files(store, walk)
+    return CheckReport(
+        store.env.io.root, len(ids), 0 if state is None else state.num_rows, tuple(walk.findings), tuple(files)
+    )
+
+
+# ------------------------------------------------------------------------------------------------ documents
+
+
+def _check_schemas(store: TableStore, walk: _Walk) -> None:
+    ids = store.schemas.ids()
+    if not ids:
+        walk.error("I9", "table has no schema", "schema")
+    for schema_id in ids:
+        place = f"schema-{schema_id}"
+        try:
+            schema = store.schemas.get(schema_id)
+        except TidelakeError as error:
+            walk.error("I9", str(error), place)
+            continue
+        for violation in schema_violations(schema):
+            walk.warn("I9", str(violation), place)
+
+
+def _check_dense(store: TableStore, walk: _Walk, ids: list[int]) -> None:
+    missing = sorted(set(range(ids[0], ids[-1] + 1)) - set(ids)) if ids else []
+    if missing:
+        walk.error("I1", f"snapshots are missing between the earliest and the latest: {missing[:10]}", "snapshot")
+    found = (store.snapshots.earliest_id(), store.snapshots.latest_id())
+    wanted = (ids[0], ids[-1]) if ids else (None, None)
+    if found != wanted:
+        walk.error("I1", f"hints lead to {found} instead of {wanted}", "snapshot")
+
+
+def _check_snapshot(
+    store: TableStore, walk: _Walk, previous: Snapshot | None, snapshot: Snapshot, place: str
+) -> pa.Table:
+    manifests = store.manifests
+    store.schemas.get(snapshot.schema_id)
+    metas = data_manifests(manifests, snapshot)
+    state = live_entries(manifests, metas)
+    delta = read_changes(manifests, delta_manifests(manifests, snapshot))
+    _reach_metadata(store, walk, snapshot, [m.file_name for m in (*metas, *changelog_manifests(manifests, snapshot))])
+    for schema_id in state.column("schema_id").unique().to_pylist():
+        store.schemas.get(schema_id)
+    _check_counts(walk, previous, snapshot, state, delta, place)
+    if previous is not None and snapshot.id == previous.id + 1:
+        before = live_entries(manifests, data_manifests(manifests, previous))
+        replayed = merge_entries(pa.concat_tables([before, delta]))
+        if _identity_set(replayed) != _identity_set(state):
+            walk.error("I3", "the state is not that of the snapshot before plus its own change", place)
+        if snapshot.time_ms < previous.time_ms:
+            walk.warn("I1", "commit time lies before that of the snapshot before", place)
+    return state
+
+
+def _check_counts(
+    walk: _Walk, previous: Snapshot | None, snapshot: Snapshot, state: pa.Table, delta: pa.Table, place: str
+) -> None:
+    rows = _rows(delta, ADD) - _rows(delta, DELETE)
+    if snapshot.delta_record_count is not None and snapshot.delta_record_count != rows:
+        walk.error("I4", f"delta record count is {snapshot.delta_record_count}, its files have {rows}", place)
+    total = int(pc.sum(state.column("row_count")).as_py() or 0)
+    if snapshot.total_record_count is not None and snapshot.total_record_count != total:
+        walk.error("I4", f"total record count is {snapshot.total_record_count}, its files have {total}", place)
+    if previous and previous.watermark is not None and (snapshot.watermark or -(2**63)) < previous.watermark:
+        walk.warn("I4", "watermark fell", place)
+
+
+def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifests: Iterable[str]) -> None:
+    layout = store.layout
+    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+    for name in (*manifests, *(each for each in lists if each)):
+        walk.reached.add(layout.manifest_path(name))
+    if snapshot.statistics:
+        walk.reached.add(layout.statistics_path(snapshot.statistics))
+    if snapshot.index_manifest:
+        walk.reached.add(layout.manifest_path(snapshot.index_manifest))
+        for entry in store.manifests.read_index(snapshot.index_manifest):
+            if entry.file.external_path is None:
+                path = layout.index_path(entry.file.file_name)
+                walk.reached.add(path)
+                walk.sizes[path] = entry.file.file_size
+
+
+# ------------------------------------------------------------------------------------------------ data files
+
+
+def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, legacy: bool, default_name: str) -> None:
+    inside = state.filter(pc.is_null(state.column("external_path")))
+    folders: dict[tuple[bytes, int], str] = {}
+    columns = ("partition", "bucket", "file_name", "file_size", "extra_files")
+    for partition, bucket, name, size, extra in zip(*(inside.column(c).to_pylist() for c in columns), strict=True):
+        if (partition, bucket) not in folders:
+            values = decode_row(partition, store.schema.partition_types)
+            path = partition_path(
+                store.schema.partition_keys, values, store.schema.partition_types, legacy=legacy, default_name=default_name
+            )
+            folders[partition, bucket] = store.layout.bucket_dir(path.rstrip("/"), bucket)
+        folder = folders[partition, bucket]
+        walk.sizes[f"{folder}/{name}"] = size
+        walk.reached |= {f"{folder}/{each}" for each in (name, *extra)}
+
+
+def _check_runs(store: TableStore, walk: _Walk, state: pa.Table, place: str) -> None:
+    schema = store.schema
+    if not schema.primary_keys:
+        return
+    types = [schema.field(name).type for name in schema.trimmed_primary_keys]
+    upper = state.filter(pc.greater_equal(state.column("level"), 1))
+    groups = [upper.column(name) for name in ("partition", "bucket", "level")]
+    names = upper.column("file_name")
+    for a, b in overlapping_neighbours(upper.column("min_key"), upper.column("max_key"), types, groups=groups):
+        walk.error("I5", f"files of one sorted run overlap: {names[a]}, {names[b]}", place)
+    _check_sequences(walk, state, place)
+
+
+def _check_sequences(walk: _Walk, state: pa.Table, place: str) -> None:
+    fresh = state.filter(pc.equal(state.column("level"), 0)).sort_by(
+        [("partition", "ascending"), ("bucket", "ascending"), ("min_sequence", "ascending")]
+    )
+    if fresh.num_rows < 2:
+        return
+    first, second = fresh.slice(0, fresh.num_rows - 1), fresh.slice(1)
+    same = pc.and_(
+        pc.equal(first.column("partition"), second.column("partition")),
+        pc.equal(first.column("bucket"), second.column("bucket")),
+    )
+    clash = pc.and_(same, pc.greater_equal(first.column("max_sequence"), second.column("min_sequence")))
+    for name in first.column("file_name").filter(clash).slice(0, 10).to_pylist():
+        walk.warn("I5", f"sequence numbers of level-0 files overlap: {name}", place)
+
+
+def _check_files(store: TableStore, walk: _Walk) -> list[str]:
+    found: dict[str, int] = {}
+    for path, size in _stored_files(store):
+        found[path] = size
+    for path in sorted(walk.reached):
+        if path not in found:
+            walk.error("I2", "file is missing", path)
+        elif path in walk.sizes and walk.sizes[path] != found[path]:
+            walk.error("I2", f"file has {found[path]} bytes instead of {walk.sizes[path]}", path)
+    orphans = sorted(set(found) - walk.reached)
+    for path in orphans[:20]:
+        walk.findings.append(Finding("I10", Severity.REMARK, "file is reached by no snapshot", path))
+    return orphans
+
+
+def _stored_files(store: TableStore) -> Iterator[tuple[str, int]]:
+    io = store.env.io
+    for folder in (MANIFEST_DIR, INDEX_DIR, STATISTICS_DIR):
+        yield from ((each.path, each.size) for each in io.list(folder) if not each.is_dir)
+    yield from _bucket_files(store, store.layout.partition_dir(""), len(store.schema.partition_keys))
+
+
+def _bucket_files(store: TableStore, folder: str, depth: int) -> Iterator[tuple[str, int]]:
+    for each in store.env.io.list(folder):
+        if not each.is_dir:
+            continue
+        if depth == 0 and parse_bucket_name(each.name) is not None:
+            yield from ((f.path, f.size) for f in store.env.io.list(each.path) if not f.is_dir)
+        elif depth and "=" in each.name:
+            yield from _bucket_files(store, each.path, depth - 1)
+
+
+def _rows(entries: pa.Table, kind: int) -> int:
+    return int(pc.sum(entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))).as_py() or 0)
+
+
+def _identity_set(entries: pa.Table) -> frozenset[bytes]:
+    return frozenset(identities(entries).to_pylist())

@@ -1,0 +1,265 @@
+"""Avro records to Arrow columns, by projection.
+
+Nested records are encoded inline, so a schema whose inner records are spread out into top-level fields describes the
+very same bytes. We hand the reader such a flattened schema, named by our own column names: that gives projection down
+to the leaf. All blocks, of one file or of many with the same schema, become one block that ends in a sentinel record;
+if any count or length was wrong, the reader fails or the sentinel does not come out last.
+
+Few records go through fastavro (polars need not be imported for a small commit), many through polars-avro.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidelake.errors import FormatError
+from tidelake.spec.avro import MAGIC, SYNC_SIZE, RawBlock, encode_long
+
+SENTINEL_VERSION = -0x7469_6465  # no record has a negative version
+BULK_COUNT = 2000
+"""From this many records on the columnar reader is worth its import."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf of the record: where it stands in the Avro schema and what it is called and typed in Arrow."""
+
+    name: str
+    path: tuple[str, ...]
+    type: pa.DataType
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """The columns of one kind of metadata file, in the order of its newest schema. The first is the version."""
+
+    kind: str
+    versions: frozenset[int]
+    columns: tuple[Column, ...]
+    by_path: Mapping[tuple[str, ...], Column] = field(init=False)
+    schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_path", {column.path: column for column in self.columns})
+        object.__setattr__(self, "schema", pa.schema([(column.name, column.type) for column in self.columns]))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatSchema:
+    """A writer schema spread out: `text` describes the same bytes, `names` are the known columns in it."""
+
+    text: str
+    names: tuple[str, ...]
+    sentinel: bytes
+    field_count: int
+
+
+def flatten_schema(writer_schema: Any, layout: RecordLayout, *, path: str) -> FlatSchema:
+    """Spread a writer schema out and match its leaves with the layout's columns.
+
+    Raises:
+        FormatError: a required field is missing, a field is missing although a later one is there, or the schema has
+            a shape the format does not use.
+    """
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+    try:
+        _collect(writer_schema, (), layout, leaves)
+    except (KeyError, TypeError, RecursionError) as cause:
+        raise FormatError(f"{layout.kind} has an Avro schema that cannot be understood", path=path) from cause
+    found = {leaf for leaf, _ in leaves}
+    _check_fields(found, layout, path)
+    flat: list[dict[str, Any]] = []
+    names: list[str] = []
+    sentinel: list[bytes] = []
+    for index, (leaf, avro_type) in enumerate(leaves):
+        column = layout.by_path.get(leaf)
+        name = column.name if column else f"unknown_{index}"
+        if column:
+            names.append(name)
+        first = column is layout.columns[0]
+        flat.append({"name": name, "type": _plain(avro_type)})
+        sentinel.append(encode_long(SENTINEL_VERSION) if first else _empty_value(avro_type, layout, path))
+    text = json.dumps({"type": "record", "name": "flat", "fields": flat}, separators=(",", ":"))
+    return FlatSchema(text, tuple(names), b"".join(sentinel), len(flat))
+
+
+def decode_blocks(
+    flat: FlatSchema,
+    blocks: Sequence[RawBlock],
+    layout: RecordLayout,
+    *,
+    path: str,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Decode blocks that share one writer schema into the wanted columns, in the layout's order and types.
+
+    A column that the files do not have is all null. The version column is always checked and only returned if asked.
+
+    Raises:
+        FormatError: damaged records, wrong counts, or a version that is not known.
+    """
+    wanted = [column for column in layout.columns if columns is None or column.name in columns]
+    version = layout.columns[0].name
+    present = set(flat.names)
+    projected = sorted({version, *(column.name for column in wanted if column.name in present)})
+    count = sum(block.count for block in blocks)
+    payload = b"".join([*(block.payload for block in blocks), flat.sentinel])
+    if count * flat.field_count > len(payload):
+        raise FormatError(f"{layout.kind} claims more records than it has bytes for", path=path, records=count)
+    read = _read_bulk if count >= BULK_COUNT else _read_few
+    table = read(flat, payload, count + 1, projected, layout, path)
+    _check_versions(table.column(version), layout, count, path)
+    arrays = [
+        table.column(column.name).slice(0, count)
+        if column.name in present
+        else pa.chunked_array([pa.nulls(count, column.type)])
+        for column in wanted
+    ]
+    return pa.table(arrays, schema=pa.schema([layout.schema.field(column.name) for column in wanted]))
+
+
+# ------------------------------------------------------------------------------------------------ readers
+
+
+def _read_bulk(
+    flat: FlatSchema, payload: bytes, count: int, columns: list[str], layout: RecordLayout, path: str
+) -> pa.Table:
+    import polars_avro
+
+    header = [MAGIC, encode_long(2)]
+    for key, value in ((b"avro.schema", flat.text.encode()), (b"avro.codec", b"null")):
+        header += [encode_long(len(key)), key, encode_long(len(value)), value]
+    sync = bytes(SYNC_SIZE)
+    file = b"".join([*header, encode_long(0), sync, encode_long(count), encode_long(len(payload)), payload, sync])
+    try:
+        frame = polars_avro.read_avro(io.BytesIO(file), columns=columns)
+    except Exception as cause:
+        raise _damaged(layout, path, cause) from cause
+    except BaseException as cause:
+        if type(cause).__name__ == "PanicException":  # a panic of the Rust reader is no Exception
+            raise _damaged(layout, path, cause) from cause
+        raise
+    if frame.height != count:
+        raise FormatError(f"{layout.kind} holds fewer records than it claims", path=path, claimed=count - 1)
+    arrow = frame.to_arrow()
+    try:
+        return pa.table([arrow.column(name).cast(layout.schema.field(name).type) for name in columns], names=columns)
+    except pa.ArrowInvalid as cause:
+        raise _damaged(layout, path, cause) from cause
+
+
+def _read_few(
+    flat: FlatSchema, payload: bytes, count: int, columns: list[str], layout: RecordLayout, path: str
+) -> pa.Table:
+    import fastavro
+
+    schema = pa.schema([layout.schema.field(name) for name in columns])
+    stream = io.BytesIO(payload)
+    try:
+        parsed = _parsed(flat.text)
+        records = [fastavro.schemaless_reader(stream, parsed, None) for _ in range(count)]
+        if stream.tell() != len(payload):
+            raise FormatError(f"{layout.kind} holds more bytes than its records need", path=path)  # noqa: TRY301
+        return pa.Table.from_pylist(records, schema=schema)
+    except FormatError:
+        raise
+    except Exception as cause:
+        raise _damaged(layout, path, cause) from cause
+
+
+_PARSED: dict[str, Any] = {}
+
+
+def _parsed(text: str) -> Any:
+    import fastavro
+
+    if text not in _PARSED:
+        if len(_PARSED) > 64:
+            _PARSED.clear()
+        _PARSED[text] = fastavro.parse_schema(json.loads(text))
+    return _PARSED[text]
+
+
+def _damaged(layout: RecordLayout, path: str, cause: BaseException) -> FormatError:
+    return FormatError(f"{layout.kind} has damaged records", path=path, cause=f"{type(cause).__name__}: {cause}"[:200])
+
+
+def _check_versions(versions: pa.ChunkedArray, layout: RecordLayout, count: int, path: str) -> None:
+    if versions[count].as_py() != SENTINEL_VERSION:
+        raise FormatError(f"{layout.kind} has damaged records", path=path, cause="records do not end where they should")
+    wrong = set(versions.slice(0, count).unique().to_pylist()) - layout.versions
+    if wrong:
+        raise FormatError(
+            f"{layout.kind} has a version that is not known",
+            path=path,
+            version=min(wrong, key=str),
+            hint="version 1 tables were written by a preview release and must be written anew",
+        )
+
+
+# ------------------------------------------------------------------------------------------------ schemas
+
+
+def _collect(avro_type: Any, prefix: tuple[str, ...], layout: RecordLayout, out: list[tuple[tuple[str, ...], Any]]) -> None:
+    for member in avro_type["fields"]:
+        leaf = (*prefix, member["name"])
+        inner = member["type"]
+        if isinstance(inner, dict) and inner["type"] == "record":
+            _collect(inner, leaf, layout, out)
+        else:
+            out.append((leaf, inner))
+    if len(out) > 1000:
+        raise TypeError("too many fields")
+
+
+def _check_fields(found: set[tuple[str, ...]], layout: RecordLayout, path: str) -> None:
+    # Fields were only ever appended, record by record. So a hole, or an unknown name that is a known one with a
+    # character changed, is damage and must not quietly read as null.
+    groups: dict[tuple[str, ...], list[Column]] = {}
+    for column in layout.columns:
+        groups.setdefault(column.path[:-1], []).append(column)
+    for columns in groups.values():
+        missing = [column for column in columns if column.path not in found]
+        last = max((i for i, column in enumerate(columns) if column.path in found), default=-1)
+        for column in missing:
+            twin = next((leaf for leaf in found if _one_off(leaf[-1], column.path[-1])), None)
+            if column.required or columns.index(column) < last or (twin and twin not in layout.by_path):
+                raise FormatError(f"{layout.kind} lacks a field", path=path, field=".".join(column.path))
+
+
+def _one_off(a: str, b: str) -> bool:
+    return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) == 1
+
+
+def _plain(avro_type: Any) -> Any:
+    """The same encoding without logical types, which would only be converted back."""
+    match avro_type:
+        case {"logicalType": _, "type": inner}:
+            return inner
+        case [*branches]:
+            return [_plain(branch) for branch in branches]
+        case _:
+            return avro_type
+
+
+def _empty_value(avro_type: Any, layout: RecordLayout, path: str) -> bytes:
+    """The encoding of the smallest value of a type: a zero, an empty text or list, the first branch of a union."""
+    match avro_type:
+        case "int" | "long" | "string" | "bytes" | "boolean" | {"type": "int" | "long" | "array" | "map"} | "null":
+            return b"" if avro_type == "null" else b"\x00"
+        case ["null", _]:
+            return b"\x00"
+        case [first, *_]:
+            return b"\x00" + _empty_value(first, layout, path)
+        case "float":
+            return bytes(4)
+        case "double":
+            return bytes(8)
+    raise FormatError(f"{layout.kind} has an Avro type the format does not use", path=path, avro_type=str(avro_type)[:80])

@@ -1,0 +1,416 @@
+"""What the format says about table options: which never change, which name columns, which exclude each other.
+
+Everything here is data and small pure rules over the string map of a schema. A rule yields errors instead of raising
+them, so that a table which already breaks one (another writer made it) can still be altered in other respects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidelake.errors import InvalidInputError
+
+IMMUTABLE_OPTIONS: Final = frozenset(
+    {
+        "aggregation.remove-record-on-delete",
+        "blob-descriptor-field",
+        "blob-field",
+        "blob-view-field",
+        "bucket-function.type",
+        "bucket-key",
+        "data-evolution.enabled",
+        "data-file.path-directory",
+        "dynamic-bucket.initial-buckets",
+        "force-lookup",
+        "index-file-in-data-file-dir",
+        "merge-engine",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+        "partition",
+        "pk-clustering-override",
+        "primary-key",
+        "primary-key.nullable",
+        "row-tracking.enabled",
+        "rowkind.field",
+        "sequence.snapshot-ordering",
+        "type",
+    }
+)
+"""Options that cannot change once the table has a snapshot, nor be overridden for one read or write."""
+
+COLUMN_OPTIONS: Final = frozenset(
+    {
+        "blob-descriptor-field",
+        "blob-field",
+        "blob-view-field",
+        "bucket-key",
+        "changelog-producer.row-deduplicate-ignore-fields",
+        "clustering.columns",
+        "partial-update.remove-record-on-sequence-group",
+        "pk-bitmap.index.columns",
+        "pk-btree.index.columns",
+        "pk-full-text.index.columns",
+        "pk-multivalue.index.columns",
+        "pk-vector.index.columns",
+        "record-level.time-field",
+        "rowkind.field",
+        "sequence.field",
+        "upsert-key",
+        "vector-field",
+    }
+)
+"""Options whose value is a comma separated list of columns."""
+
+_FIELD_PREFIX: Final = "fields."
+_FIELD_DEFAULT: Final = "fields.default-aggregate-function"
+_SEQUENCE_GROUP: Final = "sequence-group"
+_NESTED_LISTS: Final = {"nested-key": "element", "nested-sequence-field": "element", "ts-field": "value"}
+_FIELD_SUFFIXES: Final = (
+    "aggregate-function",
+    "count-limit",
+    "distinct",
+    "ignore-retract",
+    "list-agg-delimiter",
+    "map.shared-shredding.column-placement-policy",
+    "map.shared-shredding.max-columns",
+    "map.storage-layout",
+    "nested-key",
+    "nested-key-null-strategy",
+    "nested-sequence-field",
+    "pk-bitmap.index.options",
+    "pk-btree.index.options",
+    "pk-full-text.index.options",
+    "pk-multivalue.index.options",
+    "pk-vector.distance.metric",
+    "pk-vector.index.options",
+    "pk-vector.index.type",
+    _SEQUENCE_GROUP,
+    "stats-mode",
+    "ts-field",
+)
+_FILE_INDEX_PREFIX: Final = "file-index."
+
+
+# ------------------------------------------------------------------------------------------------- reading an option
+
+
+def bool_option(options: Mapping[str, str], key: str, *, default: bool = False) -> bool:
+    """The option as a boolean.
+
+    Raises:
+        InvalidInputError: If the value is neither true nor false.
+    """
+    text = options.get(key, "true" if default else "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError("option is not a boolean", option=key, value=options[key], hint="use true or false")
+    return text == "true"
+
+
+def flag_option(options: Mapping[str, str], key: str, *, default: bool) -> bool:
+    """The option as a boolean, or its default where the value is none. Never raises.
+
+    For options that guard a change: a table with a malformed one must stay open to the change that repairs it.
+    """
+    text = options.get(key, "").strip().lower()
+    return text == "true" if text in ("true", "false") else default
+
+
+def int_option(options: Mapping[str, str], key: str, *, default: int) -> int:
+    """The option as an integer.
+
+    Raises:
+        InvalidInputError: If the value is no 32-bit integer.
+    """
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        number = int(text.strip()) if text.isascii() and "_" not in text and len(text) < 20 else None
+    except ValueError:
+        number = None
+    if number is None or not -(2**31) <= number < 2**31:
+        raise InvalidInputError("option is not an integer", option=key, value=text[:80])
+    return number
+
+
+def enum_option(options: Mapping[str, str], key: str, choices: Collection[str]) -> str:
+    """The option as one of the choices, of which the first is the default; case and `_` for `-` do not matter.
+
+    Raises:
+        InvalidInputError: If the value is none of them.
+    """
+    text = options.get(key)
+    if text is None:
+        return next(iter(choices))
+    value = text.strip().lower().replace("_", "-")
+    if value not in choices:
+        raise InvalidInputError("option has an unknown value", option=key, value=text, hint=f"use {', '.join(choices)}")
+    return value
+
+
+def names_option(options: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """The option as a list of names, trimmed; empty when unset.
+
+    `bucket-key` is not trimmed: the reference implementation takes it literally.
+    """
+    text = options.get(key, "")
+    parts = text.split(",") if text else []
+    return tuple(parts) if key == "bucket-key" else tuple(name for part in parts if (name := part.strip()))
+
+
+# ------------------------------------------------------------------------------------------- options that name columns
+
+
+def column_references(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each (option, column) where an option names a column of the table."""
+    for key, value in options.items():
+        if key in COLUMN_OPTIONS:
+            yield from ((key, name) for name in names_option(options, key))
+        elif (field := _split_field_option(key)) is not None:
+            names, suffix = field
+            yield from ((key, name) for name in names)
+            if suffix == _SEQUENCE_GROUP:
+                yield from ((key, name) for name in names_option(options, key))
+        elif (index := _split_file_index(key)) is not None and index[1] == "columns":
+            yield from ((key, part.strip().partition("[")[0]) for part in value.split(",") if part.strip())
+
+
+def rename_in_options(options: Mapping[str, str], path: tuple[str, ...], name: str) -> dict[str, str]:
+    """The options after the column or nested member at `path` got another name."""
+    renamed: dict[str, str] = {}
+    for key, value in options.items():
+        if len(path) == 1:
+            key, value = _rename_column(key, value, path[0], name)
+        elif (field := _split_field_option(key)) is not None:
+            names, suffix = field
+            if len(path) == 3 and names == path[:1] and _NESTED_LISTS.get(suffix) == path[1]:
+                value = _rename_in_list(value, path[2], name)
+        renamed[key] = value
+    return renamed
+
+
+def _rename_column(key: str, value: str, old: str, new: str) -> tuple[str, str]:
+    if key in COLUMN_OPTIONS:
+        return key, _rename_in_list(value, old, new)
+    if (field := _split_field_option(key)) is not None:
+        names, suffix = field
+        key = f"{_FIELD_PREFIX}{','.join(new if name == old else name for name in names)}.{suffix}"
+        return key, _rename_in_list(value, old, new) if suffix == _SEQUENCE_GROUP else value
+    if (index := _split_file_index(key)) is not None:
+        kind, rest = index
+        if rest == "columns":
+            return key, _rename_in_list(value, old, new)
+        column, _, setting = rest.rpartition(".")
+        return f"{_FILE_INDEX_PREFIX}{kind}.{new}.{setting}" if column == old else key, value
+    return key, value
+
+
+def _rename_in_list(value: str, old: str, new: str) -> str:
+    """Replace a name in a comma separated list; `old[key]`, an index on a map key, is renamed too."""
+    parts = []
+    for part in value.split(","):
+        name, bracket, rest = part.strip().partition("[")
+        parts.append(new + bracket + rest if name == old else part)
+    return ",".join(parts)
+
+
+def _split_field_option(key: str) -> tuple[tuple[str, ...], str] | None:
+    """Columns and setting of a key such as `fields.a,b.sequence-group`; a column may have dots in its name."""
+    if not key.startswith(_FIELD_PREFIX) or key == _FIELD_DEFAULT:
+        return None
+    rest = key[len(_FIELD_PREFIX) :]
+    for suffix in _FIELD_SUFFIXES:
+        if rest.endswith("." + suffix):
+            names = rest[: -len(suffix) - 1]
+            return tuple(names.split(",")) if suffix == _SEQUENCE_GROUP else (names,), suffix
+    name, dot, suffix = rest.partition(".")
+    return ((name,), suffix) if dot else None
+
+
+def _split_file_index(key: str) -> tuple[str, str] | None:
+    """Kind and setting of a key such as `file-index.bitmap.columns` or `file-index.bloom-filter.c.fpp`."""
+    if not key.startswith(_FILE_INDEX_PREFIX):
+        return None
+    kind, dot, rest = key[len(_FILE_INDEX_PREFIX) :].partition(".")
+    return (kind, rest) if dot and (rest == "columns" or "." in rest) else None
+
+
+# -------------------------------------------------------------------------------------------------- changing an option
+
+
+def option_change_problem(options: Mapping[str, str], key: str, value: str | None) -> InvalidInputError | None:
+    """Why an option of a table that has snapshots cannot get this value (None: be removed), if it cannot.
+
+    Removing an option counts as setting its default, so that a removal is no way around a rule.
+    """
+    try:
+        return _change_problem(options, key, value)
+    except InvalidInputError as error:
+        return error
+
+
+def _change_problem(options: Mapping[str, str], key: str, value: str | None) -> InvalidInputError | None:
+    changed = dict(options)
+    if value is None:
+        changed.pop(key, None)
+    else:
+        changed[key] = value
+    default = "table" if key == "type" else None
+    if options.get(key, default) == changed.get(key, default):
+        return None
+    if key in IMMUTABLE_OPTIONS:
+        return _refusal("option cannot change once the table has a snapshot", key, "create a new table with it")
+    if key == "bucket":
+        before, after = (int_option(each, key, default=-1) for each in (options, changed))
+        if before != after and -1 in (before, after):
+            return _refusal("bucket cannot change from or to -1", key, "create a new table with the new bucket count")
+    if key == "deletion-vectors.enabled":
+        switched = bool_option(options, key) != bool_option(changed, key)
+        if switched and not bool_option(options, "deletion-vectors.modifiable"):
+            hint = "set deletion-vectors.modifiable to true first, and compact fully before reading"
+            return _refusal("deletion vectors cannot be switched", key, hint)
+    if key == "ignore-update-before" or key in _IGNORE_DELETE:
+        keys = _IGNORE_DELETE if key in _IGNORE_DELETE else (key,)
+        if _first_flag(options, keys) and not _first_flag(changed, keys):
+            return _refusal("option cannot go from true to false", key, "create a new table without it")
+    if key in ("clustering.columns", "sink.clustering.by-columns") and bool_option(options, "pk-clustering-override"):
+        return _refusal("clustering columns cannot change under pk-clustering-override", key, "create a new table")
+    return None
+
+
+_IGNORE_DELETE: Final = (
+    "ignore-delete",
+    "first-row.ignore-delete",
+    "deduplicate.ignore-delete",
+    "partial-update.ignore-delete",
+)
+"""The option and its older spellings, the first of which that is set counts."""
+
+
+def _first_flag(options: Mapping[str, str], keys: tuple[str, ...]) -> bool:
+    return any(bool_option(options, key) for key in [key for key in keys if key in options][:1])
+
+
+def _refusal(message: str, option: str, hint: str | None = None) -> InvalidInputError:
+    return InvalidInputError(message, option=option, hint=hint)
+
+
+# ----------------------------------------------------------------------------------------------------- rules of a table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionContext:
+    """What the rules look at."""
+
+    options: Mapping[str, str]
+    columns: Collection[str]
+    primary_keys: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+
+
+def option_violations(context: OptionContext) -> Iterator[InvalidInputError]:
+    """Every rule between options that the table breaks."""
+    for rule in _RULES:
+        try:
+            yield from rule(context)
+        except InvalidInputError as error:
+            yield error  # the option the rule looks at has a value that cannot be read
+
+
+def _columns_exist(context: OptionContext) -> Iterator[InvalidInputError]:
+    for key, column in column_references(context.options):
+        if column not in context.columns:
+            hint = "change or remove the option, or add the column"
+            yield InvalidInputError("option names a column that does not exist", option=key, column=column, hint=hint)
+
+
+def _sequence_fields(context: OptionContext) -> Iterator[InvalidInputError]:
+    names = names_option(context.options, "sequence.field")
+    if len(set(names)) != len(names):
+        yield _refusal("sequence field is given twice", "sequence.field", "list each column once")
+    for name in names:
+        if f"fields.{name}.aggregate-function" in context.options:
+            yield InvalidInputError("a sequence field cannot have an aggregate function", column=name)
+
+
+_PRODUCERS: Final = ("none", "input", "full-compaction", "lookup")
+_ENGINES: Final = ("deduplicate", "partial-update", "aggregation", "first-row")
+
+
+def _changelog_producer(context: OptionContext) -> Iterator[InvalidInputError]:
+    options = context.options
+    producer = enum_option(options, "changelog-producer", _PRODUCERS)
+    if producer != "none" and not context.primary_keys:
+        yield _refusal("a changelog producer needs a primary key", "changelog-producer", "define a primary key")
+    if producer == "lookup" and "full-compaction.delta-commits" in options:
+        hint = "remove it, or use the full-compaction producer"
+        yield _refusal("option does not go with the lookup producer", "full-compaction.delta-commits", hint)
+    if bool_option(options, "streaming-read-overwrite"):
+        if not context.primary_keys:
+            yield _refusal("option needs a primary key", "streaming-read-overwrite")
+        if producer in ("full-compaction", "lookup"):
+            yield _refusal(f"option does not go with the {producer} producer", "streaming-read-overwrite")
+    if bool_option(options, "deletion-vectors.enabled") and producer == "full-compaction":
+        hint = "use the lookup producer"
+        yield _refusal("deletion vectors do not go with the full-compaction producer", "changelog-producer", hint)
+
+
+def _first_row(context: OptionContext) -> Iterator[InvalidInputError]:
+    options = context.options
+    if enum_option(options, "merge-engine", _ENGINES) != "first-row":
+        return
+    if enum_option(options, "changelog-producer", _PRODUCERS) not in ("none", "lookup"):
+        yield _refusal("first-row takes no changelog producer but lookup", "changelog-producer", "use none or lookup")
+    if "sequence.field" in options:
+        yield _refusal("first-row takes no sequence field", "sequence.field", "remove the option")
+    if bool_option(options, "deletion-vectors.enabled"):
+        yield _refusal("first-row needs no deletion vectors", "deletion-vectors.enabled", "remove the option")
+
+
+def _retention(context: OptionContext) -> Iterator[InvalidInputError]:
+    for family, least_default in (("snapshot", 10), ("changelog", 1)):
+        low, high = f"{family}.num-retained.min", f"{family}.num-retained.max"
+        least = int_option(context.options, low, default=least_default)
+        if least < 1:
+            yield _refusal("at least one must be retained", low, "use 1 or more")
+        if least > int_option(context.options, high, default=2**31 - 1):
+            yield _refusal(f"{low} is larger than {high}", low, "raise the maximum or lower the minimum")
+
+
+def _row_tracking(context: OptionContext) -> Iterator[InvalidInputError]:
+    options = context.options
+    tracking = bool_option(options, "row-tracking.enabled")
+    if tracking and context.primary_keys:
+        yield _refusal("row tracking goes without a primary key", "row-tracking.enabled", "drop the primary key")
+    if tracking and int_option(options, "bucket", default=-1) != -1:
+        yield _refusal("row tracking needs bucket -1", "bucket", "remove the option")
+    if bool_option(options, "data-evolution.enabled"):
+        if not tracking:
+            yield _refusal("data evolution needs row tracking", "data-evolution.enabled", "set row-tracking.enabled")
+        if bool_option(options, "clustering.incremental"):
+            yield _refusal("data evolution excludes incremental clustering", "clustering.incremental")
+
+
+def _snapshot_ordering(context: OptionContext) -> Iterator[InvalidInputError]:
+    key = "sequence.snapshot-ordering"
+    if not bool_option(context.options, key):
+        return
+    if not context.primary_keys:
+        yield _refusal("snapshot ordering needs a primary key", key)
+    if not bool_option(context.options, "write-only"):
+        yield _refusal("snapshot ordering needs write-only", key, "set write-only to true")
+    if "sequence.field" in context.options:
+        yield _refusal("snapshot ordering excludes a sequence field", key, "remove one of the two")
+
+
+_RULES: Final[tuple[Callable[[OptionContext], Iterator[InvalidInputError]], ...]] = (
+    _columns_exist,
+    _sequence_fields,
+    _changelog_producer,
+    _first_row,
+    _retention,
+    _row_tracking,
+    _snapshot_ordering,
+)

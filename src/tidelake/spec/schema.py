@@ -1,0 +1,401 @@
+"""Schemas: the value, its file, and how a new one comes to be.
+
+A schema file is never modified; a change is a new file with the next id (see `evolution`). Field ids are unique over
+the whole life of a table, and `highest_field_id` only grows, which is what lets readers map columns of old data files
+by id. A schema read from a file may break rules that `schema_violations` checks, because other writers made it; one
+made here never does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tidelake.errors import FormatError, InvalidInputError
+from tidelake.spec.casts import is_default_for
+from tidelake.spec.json_doc import (
+    INT32_MAX,
+    dump,
+    get_int,
+    get_list,
+    get_str,
+    get_str_list,
+    get_str_map,
+    parse_object,
+    unknown_members,
+)
+from tidelake.spec.limits import LIMITS
+from tidelake.spec.option_rules import OptionContext, flag_option, int_option, names_option, option_violations
+from tidelake.spec.type_codec import (
+    fields_from_json,
+    fields_to_json,
+    number_nested,
+    parse_type,
+    type_depth,
+    type_json_depth,
+)
+from tidelake.spec.types import DataType, Field, Root, RowType, walk, with_nullable
+
+SCHEMA_VERSION: Final = 3
+
+SYSTEM_COLUMNS: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
+"""Names that the format uses itself."""
+
+KEY_COLUMN_PREFIX: Final = "_KEY_"
+"""Start of the names under which data files store key columns."""
+
+SYSTEM_FIELD_ID_MIN: Final = INT32_MAX // 2
+"""Ids from here on belong to system columns."""
+
+_NOT_IN_KEYS: Final = frozenset(
+    {
+        Root.ARRAY,
+        Root.MAP,
+        Root.ROW,
+        Root.MULTISET,
+        Root.VECTOR,
+        Root.VARIANT,
+        Root.GEOMETRY,
+        Root.GEOGRAPHY,
+        Root.BLOB,
+    }
+)
+_KNOWN_KEYS: Final = (
+    "version",
+    "id",
+    "fields",
+    "highestFieldId",
+    "partitionKeys",
+    "primaryKeys",
+    "options",
+    "comment",
+    "timeMillis",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One version of a table's columns, keys and options. Never edited: a change is a new schema."""
+
+    id: int
+    fields: tuple[Field, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    comment: str | None = None
+    time_ms: int = 0
+    version: int = SCHEMA_VERSION
+    unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Members of the file that this version does not know, carried through."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names, in the order of the table."""
+        return tuple(column.name for column in self.fields)
+
+    @property
+    def row_type(self) -> RowType:
+        """The columns as one type, itself not nullable."""
+        return RowType(nullable=False, fields=self.fields)
+
+    @property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """Primary key without partition columns: what identifies a row inside its partition."""
+        return tuple(name for name in self.primary_keys if name not in self.partition_keys)
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """Columns that choose the bucket: option `bucket-key`, else the trimmed primary key."""
+        return names_option(self.options, "bucket-key") or self.trimmed_primary_keys
+
+    @property
+    def partition_types(self) -> tuple[DataType, ...]:
+        """Types of the partition columns, in the order of the partition keys."""
+        return tuple(self.field(name).type for name in self.partition_keys)
+
+    def field(self, name: str) -> Field:
+        """The column of this name.
+
+        Raises:
+            InvalidInputError: If there is none.
+        """
+        for column in self.fields:
+            if column.name == name:
+                return column
+        raise InvalidInputError(
+            "column does not exist", column=name, hint=f"the columns are {_listed(self.names)}"
+        ) from None
+
+    def field_by_id(self, field_id: int) -> Field | None:
+        """The column of this id, if the schema has one."""
+        return next((column for column in self.fields if column.id == field_id), None)
+
+
+# -------------------------------------------------------------------------------------------------------------- codec
+
+
+def schema_from_json(data: bytes, *, path: str, expected_id: int | None = None) -> Schema:
+    """Read a schema file.
+
+    Args:
+        data: The content of the file.
+        path: Where it came from, for the error.
+        expected_id: The number in the file name, which the document must repeat.
+
+    Raises:
+        FormatError: If the bytes are no schema, or one of another id.
+    """
+    doc = parse_object(data, path=path)
+    schema_id = get_int(doc, "id", path, minimum=0)
+    if expected_id is not None and schema_id != expected_id:
+        raise FormatError("schema has another id than its file name", path=path, id=schema_id, expected=expected_id)
+    version = get_int(doc, "version", path, default=1, minimum=0, maximum=INT32_MAX)
+    options = get_str_map(doc, "options", path)
+    # Defaults that have changed since: a table older than the change keeps what it was made with.
+    if version <= 1:
+        options.setdefault("bucket", "1")
+    if version <= 2:
+        options.setdefault("file.format", "orc")
+    schema = Schema(
+        version=version,
+        id=schema_id,
+        fields=fields_from_json(get_list(doc, "fields", path), path=path),
+        highest_field_id=get_int(doc, "highestFieldId", path, minimum=-1, maximum=INT32_MAX),
+        partition_keys=get_str_list(doc, "partitionKeys", path),
+        primary_keys=get_str_list(doc, "primaryKeys", path),
+        options=options,
+        comment=get_str(doc, "comment", path, default=None),
+        time_ms=get_int(doc, "timeMillis", path, default=0),
+        unknown=unknown_members(doc, _KNOWN_KEYS),
+    )
+    names = set(schema.names)
+    for kind, keys in (("partition", schema.partition_keys), ("primary", schema.primary_keys)):
+        for name in keys:
+            if name not in names:
+                raise FormatError(f"{kind} key is no column of the schema", path=path, column=name)
+        if len(set(keys)) != len(keys):
+            raise FormatError(f"{kind} key has a column twice", path=path)
+    return schema
+
+
+def schema_to_json(schema: Schema) -> bytes:
+    """The content of a schema file."""
+    doc: dict[str, Any] = {
+        "version": schema.version,
+        "id": schema.id,
+        "fields": fields_to_json(schema.fields),
+        "highestFieldId": schema.highest_field_id,
+        "partitionKeys": schema.partition_keys,
+        "primaryKeys": schema.primary_keys,
+        "options": schema.options,
+    }
+    # A null would be read by others as the text "null".
+    if schema.comment is not None:
+        doc["comment"] = schema.comment
+    doc["timeMillis"] = schema.time_ms
+    return dump(doc | dict(schema.unknown))
+
+
+# --------------------------------------------------------------------------------------------------------- new schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as a person describes it: no id yet, the type as text or value."""
+
+    name: str
+    type: DataType | str
+    description: str | None = None
+    default: str | None = None
+
+
+def new_schema(
+    columns: Mapping[str, DataType | str] | Iterable[Column],
+    *,
+    primary_keys: Iterable[str] = (),
+    partition_keys: Iterable[str] = (),
+    options: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    time_ms: int,
+) -> Schema:
+    """The first schema of a table.
+
+    Numbers the fields, makes primary key columns NOT NULL, and moves the options `primary-key` and `partition` to the
+    keys.
+
+    Args:
+        columns: Columns in order, or a mapping of names to types.
+        primary_keys: Columns of the primary key; none makes an append table.
+        partition_keys: Columns of the partition path.
+        options: Table options.
+        comment: What the table is for.
+        time_ms: Now.
+
+    Raises:
+        InvalidInputError: If the table would break a rule of the format; names the column or option and the fix.
+    """
+    settings = dict(options or {})
+    for key, value in settings.items():
+        if not isinstance(value, str):
+            raise InvalidInputError("option is not a text", option=key, hint="write numbers and flags as text")
+    if "path" in settings:
+        raise InvalidInputError("the path of a table is no option", option="path", hint="remove the option")
+    primary = _keys(tuple(primary_keys), settings, "primary-key")
+    partition = _keys(tuple(partition_keys), settings, "partition")
+    not_null = () if flag_option(settings, "primary-key.nullable", default=False) else primary
+    fields: list[Field] = []
+    next_id = 0
+    for column in _columns(columns):
+        dtype = parse_type(column.type) if isinstance(column.type, str) else column.type
+        dtype = with_nullable(dtype, False) if column.name in not_null else dtype
+        numbered, next_id = number_column(column.name, dtype, next_id)
+        fields.append(replace(numbered, description=column.description, default=column.default))
+    schema = Schema(
+        id=0,
+        fields=tuple(fields),
+        highest_field_id=next_id - 1,
+        partition_keys=partition,
+        primary_keys=primary,
+        options=settings,
+        comment=comment,
+        time_ms=time_ms,
+    )
+    for error in schema_violations(schema):
+        raise error
+    return schema
+
+
+def number_column(name: str, dtype: DataType, next_id: int) -> tuple[Field, int]:
+    """A new column and the next free id: the column takes its id first, then its nested members take theirs."""
+    numbered, following = number_nested(dtype, next_id + 1)
+    return Field(next_id, name, numbered), following
+
+
+def _columns(columns: Mapping[str, DataType | str] | Iterable[Column]) -> Iterable[Column]:
+    if isinstance(columns, Mapping):
+        return [Column(name, dtype) for name, dtype in columns.items()]
+    return columns
+
+
+def _keys(given: tuple[str, ...], options: dict[str, str], option: str) -> tuple[str, ...]:
+    """The key columns, which may come as an argument or as an option but not as both; the option is taken out."""
+    named = names_option(options, option)
+    options.pop(option, None)
+    if named and given:
+        raise InvalidInputError("key is given both as an argument and as an option", option=option, hint="use one")
+    return given or named
+
+
+# ---------------------------------------------------------------------------------------------------------------- rules
+
+
+def schema_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    """Every rule of the format that the schema breaks, as the error to raise for it."""
+    yield from _column_violations(schema)
+    yield from _key_violations(schema)
+    if set(schema.primary_keys) | set(schema.partition_keys) <= set(schema.names):
+        yield from _bucket_violations(schema)
+    yield from option_violations(
+        OptionContext(
+            options=schema.options,
+            columns=frozenset(schema.names),
+            primary_keys=schema.primary_keys,
+            partition_keys=schema.partition_keys,
+        )
+    )
+
+
+def _column_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    count = sum(1 for column in schema.fields for dtype in walk(column.type) for _ in _members(dtype))
+    if count + len(schema.fields) > LIMITS.fields_max:
+        yield InvalidInputError("table has too many fields", limit=LIMITS.fields_max)
+    for name, times in Counter(schema.names).items():
+        if times > 1:
+            yield InvalidInputError("column is given twice", column=name, hint="rename one of them")
+    for column in schema.fields:
+        name = column.name
+        if not name.strip():
+            yield InvalidInputError("column has a blank name", column=name)
+        if name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
+            yield InvalidInputError("column name is reserved", column=name, hint="choose another name")
+        yield from _type_violations(column)
+        if column.default is not None and not is_default_for(column.type, column.default):
+            yield InvalidInputError(
+                "default value does not fit the type", column=name, default=column.default, type=column.type
+            )
+
+
+def _type_violations(column: Field) -> Iterator[InvalidInputError]:
+    # Around the type of a column, a schema file has the document, the array of fields and the field.
+    too_deep = type_json_depth(column.type) + 3 > LIMITS.json_depth
+    if too_deep or type_depth(column.type) > LIMITS.type_depth_max:
+        yield InvalidInputError("type is nested too deeply", column=column.name)
+    for dtype in walk(column.type):
+        names = [member.name for member in _members(dtype)]
+        if len(set(names)) != len(names):
+            yield InvalidInputError("nested field is given twice", column=column.name, type=dtype)
+        if not all(name.strip() for name in names):
+            yield InvalidInputError("nested field has a blank name", column=column.name, type=dtype)
+
+
+def _members(dtype: DataType) -> tuple[Field, ...]:
+    return dtype.fields if isinstance(dtype, RowType) else ()
+
+
+def _key_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    types = {column.name: column.type for column in schema.fields}
+    for kind, keys in (("partition", schema.partition_keys), ("primary", schema.primary_keys)):
+        for name, times in Counter(keys).items():
+            if times > 1:
+                yield InvalidInputError(f"{kind} key has a column twice", column=name, hint="list each column once")
+            if name not in types:
+                hint = f"the columns are {_listed(schema.names)}"
+                yield InvalidInputError(f"{kind} key is no column of the table", column=name, hint=hint)
+            elif types[name].root in _NOT_IN_KEYS:
+                hint = "use a column of an atomic type"
+                yield InvalidInputError(
+                    f"type cannot be in a {kind} key", column=name, type=types[name].root.value, hint=hint
+                )
+    if not flag_option(schema.options, "primary-key.nullable", default=False):
+        for name in schema.primary_keys:
+            if name in types and types[name].nullable:
+                yield InvalidInputError("primary key column is nullable", column=name, hint="make it NOT NULL")
+    if schema.primary_keys and not schema.trimmed_primary_keys:
+        hint = "add a column to the primary key, or every partition would hold one row"
+        yield InvalidInputError("primary key has only partition columns", hint=hint)
+
+
+def _bucket_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    try:
+        bucket = int_option(schema.options, "bucket", default=-1)
+    except InvalidInputError as error:
+        yield error
+        return
+    keys = names_option(schema.options, "bucket-key")
+    if bucket == 0 or bucket < (-2 if schema.primary_keys else -1):
+        hint = "use a positive number, -1 (dynamic) or, with a primary key, -2 (postponed)"
+        yield InvalidInputError("bucket count is out of range", option="bucket", value=bucket, hint=hint)
+    if bucket == -1 and keys:
+        hint = "set `bucket` to a positive number, or remove `bucket-key`"
+        yield InvalidInputError("bucket key needs a fixed bucket count", option="bucket-key", hint=hint)
+    if bucket > 0 and not schema.bucket_keys:
+        hint = "set `bucket-key` to the columns that choose the bucket, or remove `bucket`"
+        yield InvalidInputError("a bucketed append table needs a bucket key", option="bucket", hint=hint)
+    for name in keys:
+        if name not in schema.names:
+            continue  # reported with the other options that name columns
+        if name in schema.partition_keys:
+            yield InvalidInputError("bucket key is a partition column", column=name, hint="remove it from the key")
+        elif schema.primary_keys and name not in schema.primary_keys:
+            hint = f"choose among {_listed(schema.trimmed_primary_keys)}"
+            yield InvalidInputError("bucket key is not in the primary key", column=name, hint=hint)
+        elif schema.field(name).type.root in _NOT_IN_KEYS:
+            yield InvalidInputError("type cannot be in a bucket key", column=name, type=schema.field(name).type)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:20])
+    return f"{shown}, ..." if len(names) > 20 else shown or "none"

@@ -1,0 +1,336 @@
+"""Manifest lists, manifests and index manifests in storage.
+
+Reading is columnar and projected: a filter first sees the few columns that decide, and only blocks with survivors are
+decoded whole. Writing rolls at the target size. Undisturbed blocks are copied, not decoded (`concat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import FormatError
+from tidelake.io.executor import Executor, SerialExecutor
+from tidelake.io.fileio import FileIO
+from tidelake.spec.avro import (
+    Container,
+    RawBlock,
+    copy_block,
+    frame_block,
+    parse_container,
+    read_block,
+    read_blocks,
+    write_container,
+)
+from tidelake.spec.avro_decode import FlatSchema, decode_blocks, flatten_schema
+from tidelake.spec.avro_encode import split_blocks
+from tidelake.spec.index_manifest import IndexEntry, decode_index_manifest, encode_index_manifest
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.limits import LIMITS, Limits
+from tidelake.spec.manifest import (
+    BLOCK_BYTES,
+    ENTRIES,
+    LAYOUT,
+    PRUNING_COLUMNS,
+    SCHEMA,
+    SCHEMA_TEXT,
+    check_file_names,
+    decode_manifest,
+    encode_entries,
+)
+from tidelake.spec.manifest_list import ManifestMeta, decode_manifest_list, encode_manifest_list
+from tidelake.spec.manifest_meta import combine_metas, meta_of_entries
+from tidelake.spec.types import DataType
+
+Keep = Callable[[pa.Table], pa.BooleanArray]
+"""Which entries are wanted, told from the pruning columns alone."""
+
+BATCH_BYTES = 64 << 20
+"""Encoded records decoded at a time; bounds the memory of a plan over many manifests."""
+COPY_COUNT, COPY_BYTES = 128, 16_000
+"""Records, or compressed bytes, that make a block worth copying as it is; smaller neighbours are packed together."""
+
+
+class ManifestNames:
+    """File names of one committer: one uuid, a counter for each kind of file."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._counts: dict[str, int] = {}
+
+    def next(self, kind: str) -> str:
+        """The next name of a kind: `manifest`, `manifest-list` or `index-manifest`."""
+        number = self._counts.get(kind, 0)
+        self._counts[kind] = number + 1
+        return f"{kind}-{self._uuid}-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStore:
+    """The manifest folder of a table. Files are written without waiting for the disk: sync them before publishing."""
+
+    io: FileIO
+    layout: TableLayout
+    partition_types: tuple[DataType, ...]
+    codec: str = "zstandard"
+    target_bytes: int = 8 << 20
+    executor: Executor = SerialExecutor()
+    limits: Limits = LIMITS
+
+    # -------------------------------------------------------------------------------------------- lists
+
+    def read_list(self, name: str, *, size: int | None = None) -> tuple[ManifestMeta, ...]:
+        """Read a manifest list; `size` is what the snapshot says it is.
+
+        Raises:
+            FormatError: it is missing although a snapshot names it, damaged or of another size.
+        """
+        path = self.layout.manifest_path(name)
+        return decode_manifest_list(self._read(path, size), path=path, limits=self.limits)
+
+    def write_list(self, name: str, metas: Sequence[ManifestMeta]) -> int:
+        """Write a manifest list and return its size."""
+        return self._write(name, encode_manifest_list(metas, codec=self.codec))
+
+    def read_index(self, name: str) -> tuple[IndexEntry, ...]:
+        """Read an index manifest.
+
+        Raises:
+            FormatError: it is missing although a snapshot names it, or damaged.
+        """
+        path = self.layout.manifest_path(name)
+        return decode_index_manifest(self._read(path, None), path=path, limits=self.limits)
+
+    def write_index(self, name: str, entries: Sequence[IndexEntry]) -> int:
+        """Write an index manifest and return its size."""
+        return self._write(name, encode_index_manifest(entries, codec=self.codec))
+
+    # -------------------------------------------------------------------------------------------- entries
+
+    def read_entries(
+        self, metas: Sequence[ManifestMeta], *, columns: Sequence[str] | None = None, keep: Keep | None = None
+    ) -> pa.Table:
+        """The entries of manifests in order, those that `keep` wants.
+
+        Raises:
+            FormatError: a manifest is missing or damaged, holds another number of entries than its list says, or
+                names a file that would lie elsewhere.
+        """
+        names = [name for name in ENTRIES.names if columns is None or name in columns]
+        schema = pa.schema([ENTRIES.field(name) for name in names])
+        tables = [
+            self._decode_batch(batch, names, keep) for batch in self._batches(metas)
+        ]
+        result = pa.concat_tables(tables).select(names) if tables else schema.empty_table()
+        if "file_name" in names:
+            check_file_names(result.column("file_name"), path=self.io.root)
+        if "extra_files" in names:
+            check_file_names(pc.list_flatten(result.column("extra_files")), path=self.io.root)
+        return result
+
+    def _batches(self, metas: Sequence[ManifestMeta]) -> Iterator[list[_Loaded]]:
+        pending: list[ManifestMeta] = []
+        size = 0
+        for meta in metas:
+            pending.append(meta)
+            size += meta.file_size * 8  # a guess at the expansion, only to bound what is held at once
+            if size >= BATCH_BYTES:
+                yield from _runs(self.executor.map(self._load, pending))
+                pending, size = [], 0
+        if pending:
+            yield from _runs(self.executor.map(self._load, pending))
+
+    def _load(self, meta: ManifestMeta) -> _Loaded:
+        path = self.layout.manifest_path(meta.file_name)
+        data = self._read(path, meta.file_size)
+        if data[:4] == b"PAR1" or data[:3] == b"ORC":
+            table = decode_manifest(data, path=path)
+            _check_count(table.num_rows, meta, path)
+            return _Loaded(path, None, (), table)
+        container = parse_container(data, path=path)
+        _check_count(container.record_count, meta, path)
+        flat = flatten_schema(container.schema, LAYOUT, path=path)
+        return _Loaded(path, flat, tuple(read_blocks(container, limits=self.limits)), None)
+
+    def _decode_batch(self, batch: list[_Loaded], names: list[str], keep: Keep | None) -> pa.Table:
+        first = batch[0]
+        if first.table is not None:
+            table = first.table
+            return (table.filter(keep(table.select(PRUNING_COLUMNS))) if keep else table).select(names)
+        assert first.flat is not None
+        blocks = list(chain.from_iterable(loaded.blocks for loaded in batch))
+        if keep is None:
+            return decode_blocks(first.flat, blocks, LAYOUT, path=first.path, columns=names)
+        deciding = decode_blocks(first.flat, blocks, LAYOUT, path=first.path, columns=PRUNING_COLUMNS)
+        mask = keep(deciding)
+        if set(names) <= set(PRUNING_COLUMNS):
+            return deciding.filter(mask).select(names)
+        chosen, rows = _surviving_blocks(blocks, mask)
+        table = decode_blocks(first.flat, chosen, LAYOUT, path=first.path, columns=names)
+        return table.filter(rows)
+
+    def write_entries(self, names: ManifestNames, entries: pa.Table, *, schema_id: int) -> list[ManifestMeta]:
+        """Write entries into as many manifests as their size asks for."""
+        if entries.num_rows == 0:
+            return []
+        text, records = encode_entries(entries)
+        metas: list[ManifestMeta] = []
+        start = 0
+        for blocks in self._rolled(_framed(split_blocks(records, block_bytes=BLOCK_BYTES), self.codec)):
+            count = sum(block.count for block in blocks)
+            part = entries.slice(start, count)
+            start += count
+            name = names.next("manifest")
+            size = self._write(name, write_container(text, self.codec, [block.frame for block in blocks]))
+            metas.append(meta_of_entries(part, name, size, self.partition_types, schema_id=schema_id))
+        return metas
+
+    def concat(self, names: ManifestNames, metas: Sequence[ManifestMeta]) -> list[ManifestMeta] | None:
+        """Put manifests without deletions one after the other, record bytes untouched.
+
+        Large blocks are copied as they are, small ones packed together. Returns None where the files do not share the
+        schema and codec we write, and nothing was written.
+
+        Raises:
+            FormatError: a manifest is missing, damaged, or holds another number of entries than its list says.
+        """
+        if sum(meta.file_size for meta in metas) >= self.target_bytes:
+            return None  # it may roll into several files, whose ranges only a decoded table tells
+        containers = [container for container in self.executor.map(self._container, metas) if container]
+        if len(containers) < len(metas):
+            return None
+        frames = list(_packed(containers, self.codec, self.limits))
+        if not frames:
+            return []
+        name = names.next("manifest")
+        size = self._write(name, write_container(SCHEMA_TEXT, self.codec, [frame.frame for frame in frames]))
+        return [combine_metas(metas, name, size, self.partition_types)]
+
+    def _container(self, meta: ManifestMeta) -> Container | None:
+        path = self.layout.manifest_path(meta.file_name)
+        data = self._read(path, meta.file_size)
+        if data[:4] == b"PAR1" or data[:3] == b"ORC":
+            return None
+        container = parse_container(data, path=path)
+        _check_count(container.record_count, meta, path)
+        same = container.schema == SCHEMA and container.codec == self.codec
+        return container if same else None
+
+    def _rolled(self, frames: Iterable[_Frame]) -> Iterator[list[_Frame]]:
+        file: list[_Frame] = []
+        size = 0
+        for frame in frames:
+            file.append(frame)
+            size += len(frame.frame)
+            if size >= self.target_bytes:
+                yield file
+                file, size = [], 0
+        if file:
+            yield file
+
+    # -------------------------------------------------------------------------------------------- bytes
+
+    def sync(self, file_names: Iterable[str]) -> None:
+        """Wait until these manifest files survive a power loss."""
+        self.io.sync([self.layout.manifest_path(name) for name in file_names])
+
+    def delete(self, file_names: Iterable[str]) -> None:
+        """Remove manifest files that are certainly referenced by nobody."""
+        for name in file_names:
+            self.io.delete(self.layout.manifest_path(name))
+
+    def _write(self, name: str, data: bytes) -> int:
+        self.io.write(self.layout.manifest_path(name), data, durable=False)
+        return len(data)
+
+    def _read(self, path: str, size: int | None) -> bytes:
+        data = self.io.read(path, limit=self.limits.manifest_bytes_max)
+        if size is not None and len(data) != size:
+            raise FormatError("metadata file has another size than recorded", path=path, size=len(data), recorded=size)
+        return data
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A manifest in memory: framed and decompressed, or (ORC, Parquet) already a table."""
+
+    path: str
+    flat: FlatSchema | None
+    blocks: tuple[RawBlock, ...]
+    table: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A framed block and its record count."""
+
+    frame: bytes
+    count: int
+
+
+def _runs(loaded: list[_Loaded]) -> Iterator[list[_Loaded]]:
+    """Neighbours that share one schema, to be decoded in one go."""
+    run: list[_Loaded] = []
+    for each in loaded:
+        if run and (each.table is not None or run[-1].flat != each.flat):
+            yield run
+            run = []
+        run.append(each)
+    if run:
+        yield run
+
+
+def _surviving_blocks(blocks: list[RawBlock], mask: pa.BooleanArray) -> tuple[list[RawBlock], pa.BooleanArray]:
+    """The blocks that hold a wanted entry, and the mask over the entries of those blocks."""
+    wanted = mask.to_numpy(zero_copy_only=False)
+    ends = np.cumsum([block.count for block in blocks])
+    seen = np.concatenate([[0], np.cumsum(wanted)])
+    hits = seen[ends] - seen[ends - [block.count for block in blocks]]
+    chosen = [block for block, hit in zip(blocks, hits.tolist(), strict=True) if hit]
+    rows = wanted[np.repeat(hits > 0, [block.count for block in blocks])]
+    return chosen, pa.array(rows)
+
+
+def _framed(blocks: Iterable[RawBlock], codec: str) -> Iterator[_Frame]:
+    for block in blocks:
+        yield _Frame(frame_block(block, codec), block.count)
+
+
+def _packed(containers: Sequence[Container], codec: str, limits: Limits) -> Iterator[_Frame]:
+    pending: list[RawBlock] = []
+    for container in containers:
+        for block in container.blocks:
+            if block.count >= COPY_COUNT or block.size >= COPY_BYTES:
+                yield from _pack(pending, codec)
+                pending = []
+                yield _Frame(copy_block(container, block), block.count)
+                continue
+            pending.append(read_block(container, block, limits=limits))
+            if sum(len(raw.payload) for raw in pending) >= BLOCK_BYTES:
+                yield from _pack(pending, codec)
+                pending = []
+    yield from _pack(pending, codec)
+
+
+def _pack(blocks: list[RawBlock], codec: str) -> Iterator[_Frame]:
+    if blocks:
+        count = sum(block.count for block in blocks)
+        yield _Frame(frame_block(RawBlock(count, b"".join(raw.payload for raw in blocks)), codec), count)
+
+
+def _check_count(count: int, meta: ManifestMeta, path: str) -> None:
+    if count != meta.num_entries:
+        raise FormatError(
+            "manifest holds another number of entries than its list says",
+            path=path,
+            entries=count,
+            recorded=meta.num_entries,
+        )

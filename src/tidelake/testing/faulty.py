@@ -1,0 +1,405 @@
+"""Storage that fails on demand: before the effect, after it, halfway, with a lost answer, or by death of the process.
+
+Every operation is numbered and logged. A test runs its scenario once to count them, then once per number and kind of
+fault, and so visits every point at which the world can break:
+
+    clean = FaultyFileIO(MemoryFileIO())
+    scenario(clean)
+    for op in clean.ops:
+        faulty = FaultyFileIO(MemoryFileIO(), {op.number: Fault.AFTER})
+        ...
+
+A `Crash` is a `BaseException`: no handler of the code under test may swallow it, as none survives a `kill -9`. After it
+every operation raises it again until `revive`, so that clean-up code that still runs cannot touch the storage.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from tidelake.errors import StorageError
+from tidelake.io.executor import mutex
+from tidelake.io.fileio import FileIO, FileStatus, InputFile, Outcome, Unknown, join, not_found
+from tidelake.io.ids import SeededIds
+from tidelake.io.posix import Posix, Stat
+
+R = TypeVar("R")
+
+READS = frozenset({"read", "read_range", "open_input", "exists", "status", "list"})
+"""The operations that change nothing."""
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+class Fault(Enum):
+    """What goes wrong with an operation."""
+
+    BEFORE = "before"
+    """A storage error, and no effect."""
+    AFTER = "after"
+    """The effect, and a storage error; `create_exclusive` answers Unknown."""
+    LOST = "lost"
+    """`create_exclusive` answers Unknown without effect; others as BEFORE."""
+    TORN = "torn"
+    """`write` leaves a prefix of the bytes and fails; what is atomic has no effect and fails."""
+    CRASH = "crash"
+    """The process dies before the effect."""
+    CRASH_AFTER = "crash_after"
+    """The process dies after the effect."""
+    NO_SPACE = "no_space"
+    """As TORN, with the error of a full disk."""
+    NOT_FOUND = "not_found"
+    """A read is told that the file is gone; others as BEFORE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation on a storage. Numbers start at 1; the path is relative to the outermost root."""
+
+    number: int
+    name: str
+    path: str
+
+
+class Plan(Protocol):
+    """Decides what goes wrong with an operation."""
+
+    def __call__(self, op: Op, /) -> Fault | None:
+        """The fault, or None for none."""
+
+
+class Chance:
+    """Faults by chance, repeatable by their seed: with probability `p` per operation, at most `max_faults` in all."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        p: float = 0.01,
+        max_faults: int = 100,
+        faults: Sequence[Fault] = (Fault.BEFORE, Fault.AFTER, Fault.LOST, Fault.TORN, Fault.NO_SPACE, Fault.NOT_FOUND),
+    ) -> None:
+        self._ids = SeededIds(seed)
+        self._p = p
+        self._left = max_faults
+        self._faults = tuple(faults)
+
+    def __call__(self, op: Op, /) -> Fault | None:  # noqa: ARG002 - chance does not look
+        if self._left == 0 or self._ids.random() >= self._p:
+            return None
+        self._left -= 1
+        return self._faults[int(self._ids.random() * len(self._faults))]
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The log of operations and the mood of the storage, shared by a FileIO and all below it."""
+
+    plan: Plan | None
+    ops: list[Op]
+    fired: list[tuple[Op, Fault]]
+    crashed: bool = False
+
+
+class _Wrapped(ABC):
+    """A FileIO around another, with one place through which every operation passes."""
+
+    def __init__(self, inner: FileIO, prefix: str = "") -> None:
+        self.inner = inner
+        self._prefix = prefix
+
+    @property
+    def root(self) -> str:
+        return self.inner.root
+
+    def read(self, path: str, *, limit: int | None = None) -> bytes:
+        return self._run("read", path, lambda: self.inner.read(path, limit=limit))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        return self._run("read_range", path, lambda: self.inner.read_range(path, start, length))
+
+    def open_input(self, path: str) -> InputFile:
+        return self._run("open_input", path, lambda: self.inner.open_input(path))
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._run(
+            "write",
+            path,
+            lambda: self.inner.write(path, data, durable=durable),
+            torn=lambda: self.inner.write(path, data[: len(data) // 2], durable=durable),
+        )
+
+    def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._run("overwrite", path, lambda: self.inner.overwrite(path, data, durable=durable))
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        return self._run("create_exclusive", path, lambda: self.inner.create_exclusive(path, data), lost=Unknown)
+
+    def exists(self, path: str, *, folder: bool = True) -> bool:
+        return self._run("exists", path, lambda: self.inner.exists(path, folder=folder))
+
+    def status(self, path: str) -> FileStatus:
+        return self._run("status", path, lambda: self.inner.status(path))
+
+    def list(self, path: str) -> builtins.list[FileStatus]:
+        return self._run("list", path, lambda: self.inner.list(path))
+
+    def make_dir(self, path: str) -> None:
+        self._run("make_dir", path, lambda: self.inner.make_dir(path))
+
+    def delete(self, path: str) -> None:
+        self._run("delete", path, lambda: self.inner.delete(path))
+
+    def delete_dir(self, path: str) -> None:
+        self._run("delete_dir", path, lambda: self.inner.delete_dir(path))
+
+    def sync(self, paths: Sequence[str]) -> None:
+        self._run("sync", paths[0] if len(paths) == 1 else "", lambda: self.inner.sync(paths))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    @abstractmethod
+    def _run(
+        self,
+        name: str,
+        path: str,
+        effect: Callable[[], R],
+        *,
+        torn: Callable[[], None] | None = None,
+        lost: Callable[[BaseException], R] | None = None,
+    ) -> R:
+        """Do the effect, or what goes wrong instead."""
+
+
+class FaultyFileIO(_Wrapped):
+    """A `FileIO` whose operations fail by a plan: a fault per operation number, or anything that decides."""
+
+    def __init__(self, inner: FileIO, plan: Plan | Mapping[int, Fault | str] | None = None) -> None:
+        super().__init__(inner)
+        if isinstance(plan, Mapping):
+            by_number = {number: Fault(fault) for number, fault in plan.items()}
+            plan = lambda op: by_number.get(op.number)  # noqa: E731 - the table itself, as a plan
+        self._tape = _Tape(plan, [], [])
+        self._lock = mutex()
+
+    @property
+    def ops(self) -> builtins.list[Op]:
+        """Every operation so far, those that failed too."""
+        return self._tape.ops
+
+    @property
+    def fired(self) -> builtins.list[tuple[Op, Fault]]:
+        """Every fault so far, with its operation."""
+        return self._tape.fired
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process is dead."""
+        return self._tape.crashed
+
+    def revive(self) -> None:
+        """Start the process again; the storage is as the crash left it."""
+        self._tape.crashed = False
+
+    def sub(self, path: str) -> FaultyFileIO:
+        below = FaultyFileIO.__new__(FaultyFileIO)
+        _Wrapped.__init__(below, self.inner.sub(path), join(self._prefix, path))
+        below._tape = self._tape
+        below._lock = self._lock
+        return below
+
+    def _run(
+        self,
+        name: str,
+        path: str,
+        effect: Callable[[], R],
+        *,
+        torn: Callable[[], None] | None = None,
+        lost: Callable[[BaseException], R] | None = None,
+    ) -> R:
+        op, fault = self._next(name, join(self._prefix, path))
+        if fault is None:
+            return effect()
+        error = StorageError("fault was injected", op=op.name, number=op.number, path=op.path, fault=fault.value)
+        match fault:
+            case Fault.CRASH:
+                raise self._die()
+            case Fault.CRASH_AFTER:
+                effect()
+                raise self._die()
+            case Fault.AFTER:
+                effect()
+                if lost is not None:
+                    return lost(error)
+            case Fault.LOST if lost is not None:
+                return lost(error)
+            case Fault.TORN | Fault.NO_SPACE if torn is not None:
+                torn()
+            case Fault.NOT_FOUND if name in READS - {"exists", "list"}:
+                raise not_found(op.path)
+        if fault is Fault.NO_SPACE:
+            error = StorageError("disk is full", op=op.name, path=op.path, errno="ENOSPC")
+        raise error
+
+    def _next(self, name: str, path: str) -> tuple[Op, Fault | None]:
+        with self._lock:
+            tape = self._tape
+            if tape.crashed:
+                raise Crash
+            op = Op(len(tape.ops) + 1, name, path)
+            tape.ops.append(op)
+            fault = tape.plan(op) if tape.plan is not None else None
+            if fault is not None:
+                tape.fired.append((op, fault))
+            return op, fault
+
+    def _die(self) -> Crash:
+        self._tape.crashed = True
+        return Crash()
+
+
+class TracingFileIO(_Wrapped):
+    """A `FileIO` that writes down every path it was asked for, relative to the outermost root."""
+
+    def __init__(self, inner: FileIO) -> None:
+        super().__init__(inner)
+        self.ops: builtins.list[Op] = []
+        self._lock = mutex()
+
+    @property
+    def paths(self) -> set[str]:
+        """Every path touched so far."""
+        return {op.path for op in self.ops}
+
+    def sub(self, path: str) -> TracingFileIO:
+        below = TracingFileIO.__new__(TracingFileIO)
+        _Wrapped.__init__(below, self.inner.sub(path), join(self._prefix, path))
+        below.ops = self.ops
+        below._lock = self._lock
+        return below
+
+    def sync(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._note("sync", path)
+        self.inner.sync(paths)
+
+    def _run(
+        self,
+        name: str,
+        path: str,
+        effect: Callable[[], R],
+        *,
+        torn: Callable[[], None] | None = None,  # noqa: ARG002 - nothing goes wrong here
+        lost: Callable[[BaseException], R] | None = None,  # noqa: ARG002 - nothing goes wrong here
+    ) -> R:
+        self._note(name, path)
+        return effect()
+
+    def _note(self, name: str, path: str) -> None:
+        with self._lock:
+            self.ops.append(Op(len(self.ops) + 1, name, join(self._prefix, path)))
+
+
+@dataclass(frozen=True, slots=True)
+class PosixFault:
+    """The `nth` call of one kind fails with an errno; with `after` it takes effect first."""
+
+    call: str
+    number: int
+    nth: int = 1
+    after: bool = False
+
+
+class FaultyPosix:
+    """A file system below `LocalFileIO` whose calls fail one by one, or die at the call with a given number."""
+
+    def __init__(self, inner: Posix, faults: Iterable[PosixFault] = (), *, crash_at: int | None = None) -> None:
+        self.inner = inner
+        self.calls: list[tuple[str, str]] = []
+        self.crash_at = crash_at
+        self.crashed = False
+        self._faults = {(fault.call, fault.nth): fault for fault in faults}
+        self._counts: dict[str, int] = {}
+        self._lock = mutex()
+
+    def revive(self) -> None:
+        """Start the process again, with no further crash planned."""
+        self.crashed = False
+        self.crash_at = None
+
+    def open_new(self, path: str) -> int:
+        return self._call("open_new", path, lambda: self.inner.open_new(path))
+
+    def write(self, fd: int, data: bytes) -> None:
+        self._call("write", "", lambda: self.inner.write(fd, data))
+
+    def fsync(self, fd: int) -> None:
+        self._call("fsync", "", lambda: self.inner.fsync(fd))
+
+    def close(self, fd: int) -> None:
+        if self.crashed:
+            # The kernel closes the files of a dead process.
+            self.inner.close(fd)
+        self._call("close", "", lambda: self.inner.close(fd))
+
+    def open_read(self, path: str) -> InputFile:
+        return self._call("open_read", path, lambda: self.inner.open_read(path))
+
+    def fsync_file(self, path: str) -> None:
+        self._call("fsync_file", path, lambda: self.inner.fsync_file(path))
+
+    def fsync_dir(self, path: str) -> None:
+        self._call("fsync_dir", path, lambda: self.inner.fsync_dir(path))
+
+    def link(self, source: str, target: str) -> None:
+        self._call("link", target, lambda: self.inner.link(source, target))
+
+    def rename_noreplace(self, source: str, target: str) -> None:
+        self._call("rename_noreplace", target, lambda: self.inner.rename_noreplace(source, target))
+
+    def replace(self, source: str, target: str) -> None:
+        self._call("replace", target, lambda: self.inner.replace(source, target))
+
+    def unlink(self, path: str) -> None:
+        self._call("unlink", path, lambda: self.inner.unlink(path))
+
+    def mkdir(self, path: str) -> None:
+        self._call("mkdir", path, lambda: self.inner.mkdir(path))
+
+    def lstat(self, path: str) -> Stat:
+        return self._call("lstat", path, lambda: self.inner.lstat(path))
+
+    def scandir(self, path: str) -> list[tuple[str, Stat]]:
+        return self._call("scandir", path, lambda: self.inner.scandir(path))
+
+    def remove_tree(self, path: str) -> None:
+        self._call("remove_tree", path, lambda: self.inner.remove_tree(path))
+
+    def realpath(self, path: str) -> str:
+        return self.inner.realpath(path)
+
+    def _call(self, name: str, path: str, effect: Callable[[], R]) -> R:
+        with self._lock:
+            if self.crashed:
+                raise Crash
+            self.calls.append((name, path))
+            if len(self.calls) == self.crash_at:
+                self.crashed = True
+                raise Crash
+            self._counts[name] = self._counts.get(name, 0) + 1
+            fault = self._faults.get((name, self._counts[name]))
+        if fault is None:
+            return effect()
+        if fault.after:
+            effect()
+        raise OSError(fault.number, os.strerror(fault.number) if fault.number in errno.errorcode else "injected")

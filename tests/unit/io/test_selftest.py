@@ -1,0 +1,111 @@
+"""The storage is tried before it is trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from s3_server import ScriptedS3, storage_options
+from tidelake.errors import StorageError
+from tidelake.io import Created, FileIO, LocalFileIO, MemoryFileIO, Outcome, SystemClock, Unknown, open_fileio
+from tidelake.io.selftest import probe_create_exclusive
+from tidelake.testing import FaultyFileIO
+from tidelake.testing.faulty import Fault
+
+
+def test_every_storage_passes_and_is_left_clean(fileio: FileIO) -> None:
+    fileio.write("keep", b"x")
+    probe_create_exclusive(fileio, again=True)
+    assert [child.name for child in fileio.list("")] == ["keep"]
+
+
+def test_a_pass_is_remembered_for_the_location(tmp_path: Path) -> None:
+    for expected in (12, 0):
+        counting = FaultyFileIO(LocalFileIO(tmp_path))
+        probe_create_exclusive(counting)
+        assert len(counting.ops) == expected
+    other = FaultyFileIO(LocalFileIO(tmp_path / "other"))
+    probe_create_exclusive(other)
+    assert other.ops
+
+
+def test_the_local_probe_is_quick(tmp_path: Path) -> None:
+    clock = SystemClock()
+    times = []
+    for _ in range(5):
+        start = clock.monotonic()
+        probe_create_exclusive(LocalFileIO(tmp_path), again=True)
+        times.append(clock.monotonic() - start)
+    assert min(times) < 0.25
+
+
+class CheckThenRename(MemoryFileIO):
+    """The mistake this guards against: look, then replace."""
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        if not self.exists(path):
+            SystemClock().sleep(0.005)
+        self.overwrite(path, data)
+        return Created()
+
+
+class Amnesiac(MemoryFileIO):
+    """Says created, and keeps nothing."""
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        return Created()
+
+
+class Replaced(MemoryFileIO):
+    """One winner, whose bytes are then replaced."""
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        outcome = super().create_exclusive(path, data)
+        self.overwrite(path, b"other")
+        return outcome
+
+
+@pytest.mark.parametrize("unfit", [CheckThenRename, Amnesiac, Replaced])
+def test_an_unfit_storage_is_refused_and_the_fix_is_named(unfit: type[MemoryFileIO]) -> None:
+    io = unfit()
+    with pytest.raises(StorageError) as caught:
+        probe_create_exclusive(io)
+    assert caught.value.code == "no-exclusive-create"
+    assert "lock" in str(caught.value.hint)
+    assert io.list("") == []
+    with pytest.raises(StorageError):
+        probe_create_exclusive(io)
+
+
+@pytest.mark.s3
+def test_a_store_that_ignores_the_condition_is_found_out() -> None:
+    server = ScriptedS3()
+    server.script = ["ignore"] * 10
+    with server.serve() as endpoint:
+        io = open_fileio("s3://bucket/t", {**storage_options(endpoint), "disable_bulk_delete": "true"})
+        with pytest.raises(StorageError) as caught:
+            probe_create_exclusive(io)
+    assert caught.value.code == "no-exclusive-create"
+
+
+def test_a_lost_answer_does_not_condemn_the_storage() -> None:
+    io = FaultyFileIO(MemoryFileIO(), lambda op: Fault.AFTER if op.number == 1 else None)
+    probe_create_exclusive(io, racers=1, again=True)
+    assert len(io.fired) == 1
+
+
+def test_a_storage_that_never_answers_is_not_trusted() -> None:
+    class Silent(MemoryFileIO):
+        def create_exclusive(self, path: str, data: bytes) -> Outcome:
+            return Unknown(StorageError("no answer"))
+
+    with pytest.raises(StorageError):
+        probe_create_exclusive(Silent())
+
+
+def test_a_failing_storage_raises_its_own_error() -> None:
+    io = FaultyFileIO(MemoryFileIO(), lambda op: Fault.BEFORE if op.name == "create_exclusive" else None)
+    with pytest.raises(StorageError) as caught:
+        probe_create_exclusive(io, again=True)
+    assert caught.value.code == "storage"
