@@ -13,7 +13,7 @@ from tidelake.io.env import Env
 from tidelake.io.selftest import probe_create_exclusive
 from tidelake.ops.commit.abort import AbortResult
 from tidelake.ops.commit.committer import Committer
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, Committable, CommitResult
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.commit.options import ManifestOptions, TableShape
 from tidelake.ops.define.schemas import run_alter
 from tidelake.ops.inspect import system_tables

@@ -84,7 +84,9 @@ class Lake:
         """
         self._require_database(database)
         folder = database_dir(database)
-        return [each.name for each in self.env.io.list(folder) if each.is_dir and self._is_table(f"{folder}/{each.name}")]
+        return [
+            each.name for each in self.env.io.list(folder) if each.is_dir and self._is_table(f"{folder}/{each.name}")
+        ]
 
     def table(self, name: str) -> Table:
         """Open a table by `database.table`.
@@ -142,7 +144,10 @@ class Lake:
         if if_not_exists:
             return self.table(name)
         raise InvalidInputError(
-            "table exists already", code="table-exists", table=name, hint="choose another name or set if_not_exists=True"
+            "table exists already",
+            code="table-exists",
+            table=name,
+            hint="choose another name or set if_not_exists=True",
         )
 
     def drop_table(self, name: str) -> None:
@@ -168,9 +173,7 @@ class Lake:
 
     def _require_database(self, name: str) -> None:
         if not self.env.io.exists(database_dir(name)):
-            raise NotFoundError(
-                "database does not exist", code="database-not-found", database=name, lake=self.location
-            )
+            raise NotFoundError("database does not exist", code="database-not-found", database=name, lake=self.location)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -198,9 +201,7 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
     elif hasattr(schema, "__arrow_c_stream__"):
         schema = pa.RecordBatchReader.from_stream(schema).schema
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(
-            "schema must be a mapping, an Arrow schema or Arrow data", got=type(schema).__name__
-        )
+        raise InvalidInputError("schema must be a mapping, an Arrow schema or Arrow data", got=type(schema).__name__)
     if len(set(schema.names)) < len(schema.names):
         raise InvalidInputError("two columns share a name", columns=", ".join(schema.names))
     return {column.name: from_arrow(column.type, column.nullable) for column in schema}

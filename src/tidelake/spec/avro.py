@@ -179,7 +179,7 @@ def read_block(container: Container, block: Block, *, limits: Limits = LIMITS) -
             limit_bytes=limit,
             code="decompression-limit",
         ) from cause
-    except Exception as cause:  # noqa: BLE001 - each codec library has its own family of errors
+    except Exception as cause:
         raise FormatError("Avro block is damaged", path=container.path, offset=block.start, cause=cause) from cause
     return RawBlock(block.count, raw)
 
@@ -333,7 +333,10 @@ def _null_decompress(data: bytes, limit: int) -> bytes:
 def _zstd_compress(data: bytes) -> bytes:
     # The frame checksum is optional in the format and understood by every reader: a flipped bit in a manifest of ours
     # is then an error instead of a wrong file list.
-    options = {zstd.CompressionParameter.compression_level: 3, zstd.CompressionParameter.checksum_flag: 1}
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: 3,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
     return zstd.compress(data, options=options)
 
 

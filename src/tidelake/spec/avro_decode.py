@@ -166,7 +166,7 @@ def _read_few(
         parsed = _parsed(flat.text)
         records = [fastavro.schemaless_reader(stream, parsed, None) for _ in range(count)]
         if stream.tell() != len(payload):
-            raise FormatError(f"{layout.kind} holds more bytes than its records need", path=path)  # noqa: TRY301
+            raise FormatError(f"{layout.kind} holds more bytes than its records need", path=path)
         return pa.Table.from_pylist(records, schema=schema)
     except FormatError:
         raise
@@ -207,7 +207,9 @@ def _check_versions(versions: pa.ChunkedArray, layout: RecordLayout, count: int,
 # ------------------------------------------------------------------------------------------------ schemas
 
 
-def _collect(avro_type: Any, prefix: tuple[str, ...], layout: RecordLayout, out: list[tuple[tuple[str, ...], Any]]) -> None:
+def _collect(
+    avro_type: Any, prefix: tuple[str, ...], layout: RecordLayout, out: list[tuple[tuple[str, ...], Any]]
+) -> None:
     for member in avro_type["fields"]:
         leaf = (*prefix, member["name"])
         inner = member["type"]
@@ -262,4 +264,6 @@ def _empty_value(avro_type: Any, layout: RecordLayout, path: str) -> bytes:
             return bytes(4)
         case "double":
             return bytes(8)
-    raise FormatError(f"{layout.kind} has an Avro type the format does not use", path=path, avro_type=str(avro_type)[:80])
+    raise FormatError(
+        f"{layout.kind} has an Avro type the format does not use", path=path, avro_type=str(avro_type)[:80]
+    )

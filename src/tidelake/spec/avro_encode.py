@@ -119,9 +119,7 @@ def _encode_lists(values: pa.Array, items: AvroType) -> pa.LargeBinaryArray:
         return _repeat(_ZERO, len(values))
     counts = _encode_longs(sizes)
     # An empty list is the closing zero alone; any other is one run of items and the closing zero.
-    closing = pc.if_else(
-        pa.array(sizes > 0), pa.scalar(_ZERO, pa.large_binary()), pa.scalar(b"", pa.large_binary())
-    )
+    closing = pc.if_else(pa.array(sizes > 0), pa.scalar(_ZERO, pa.large_binary()), pa.scalar(b"", pa.large_binary()))
     return _join([counts, bodies, closing])
 
 

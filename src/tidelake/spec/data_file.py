@@ -60,7 +60,7 @@ class DataFile:
 def data_file_from_row(row: Mapping[str, object]) -> DataFile:
     """Make a `DataFile` from one row of an entries table (`manifest`), for the survivors of a plan."""
     plain = {name: row[name] for name in _PLAIN}
-    lists = {name: None if row[name] is None else tuple(row[name]) for name in _LISTS}  # type: ignore[arg-type]
+    lists: dict[str, tuple[object, ...] | None] = {name: _tuple(row[name]) for name in _LISTS}
     stats = {
         f"{side}_stats": SimpleStats(
             row[f"{side}_stats_min"],  # type: ignore[arg-type]
@@ -70,6 +70,10 @@ def data_file_from_row(row: Mapping[str, object]) -> DataFile:
         for side in ("key", "value")
     }
     return DataFile(**plain, **lists, **stats)  # type: ignore[arg-type]
+
+
+def _tuple(values: object) -> tuple[object, ...] | None:
+    return None if values is None else tuple(values)  # type: ignore[arg-type]
 
 
 _LISTS = ("extra_files", "value_stats_cols", "write_cols", "write_cols_sequences")

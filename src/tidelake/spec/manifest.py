@@ -176,7 +176,9 @@ def check_file_names(names: pa.Array | pa.ChunkedArray, *, path: str) -> None:
     bad = pc.or_(pc.match_substring_regex(names, _HOSTILE_NAME), pc.greater(pc.binary_length(names), 255))
     if pc.any(bad).as_py():
         name = names.filter(bad)[0].as_py()
-        raise FormatError("manifest names a file that is not in its folder", code="file-name", path=path, name=ascii(name))
+        raise FormatError(
+            "manifest names a file that is not in its folder", code="file-name", path=path, name=ascii(name)
+        )
 
 
 _LEAVES = {text: leaf_fields(text) for text in (SCHEMA_TEXT, SCHEMA_TEXT_SEQUENCES)}
@@ -319,4 +321,5 @@ def merge_entries(entries: pa.Table) -> pa.Table:
 
 def _has_duplicates(entries: pa.Table) -> bool:
     names = entries.column("file_name")
-    return int(pc.count_distinct(names).as_py()) < entries.num_rows
+    distinct: int = pc.count_distinct(names).as_py()
+    return bool(distinct < entries.num_rows)

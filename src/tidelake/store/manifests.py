@@ -7,7 +7,7 @@ decoded whole. Writing rolls at the target size. Undisturbed blocks are copied, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -79,7 +79,7 @@ class ManifestStore:
     partition_types: tuple[DataType, ...]
     codec: str = "zstandard"
     target_bytes: int = 8 << 20
-    executor: Executor = SerialExecutor()
+    executor: Executor = field(default_factory=SerialExecutor)
     limits: Limits = LIMITS
 
     # -------------------------------------------------------------------------------------------- lists
@@ -123,9 +123,7 @@ class ManifestStore:
         """
         names = [name for name in ENTRIES.names if columns is None or name in columns]
         schema = pa.schema([ENTRIES.field(name) for name in names])
-        tables = [
-            self._decode_batch(batch, names, keep) for batch in self._batches(metas)
-        ]
+        tables = [self._decode_batch(batch, names, keep) for batch in self._batches(metas)]
         result = pa.concat_tables(tables).select(names) if tables else schema.empty_table()
         if "file_name" in names:
             check_file_names(result.column("file_name"), path=self.io.root)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelake.errors import InvalidInputError, NotFoundError, StorageError
+from tidelake.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from tidelake.io import Created, LocalFileIO, MemoryFileIO, SeededIds
-from tidelake.io.posix import RealPosix
+from tidelake.io.posix import OsFile, RealPosix
 from tidelake.testing import FaultyPosix, PosixFault
 
 
@@ -238,3 +238,35 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
         except StorageError:
             continue
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_impossible_claim_is_refused_before_any_byte_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = LocalFileIO(tmp_path)
+    io.write("f", b"x" * 100)
+    reads: list[object] = []
+    monkeypatch.setattr(OsFile, "read", lambda self, size=-1: reads.append(size) or b"")
+    with pytest.raises(FormatError):
+        io.read("f", limit=99)
+    with pytest.raises(FormatError):
+        io.read_range("f", 0, 10**15)
+    assert reads == []
+
+
+def test_a_file_that_grows_while_it_is_read_still_meets_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = LocalFileIO(tmp_path)
+    io.write("f", b"x" * 100)
+    monkeypatch.setattr(OsFile, "size", lambda self: 10)
+    with pytest.raises(FormatError):
+        io.read("f", limit=50)
+
+
+def test_a_very_long_read_is_made_of_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelake.io.posix._READ_BYTES_MAX", 7)
+    io = LocalFileIO(tmp_path)
+    io.write("f", bytes(range(100)))
+    assert io.read_range("f", 0, 100) == bytes(range(100))
+    assert io.read_range("f", 50, 20) == bytes(range(50, 70))

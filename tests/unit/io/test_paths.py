@@ -207,6 +207,14 @@ def test_a_table_may_not_reach_into_its_neighbour_by_a_link(lake: LocalFileIO, t
         lake.sub("table").read("link/data")
 
 
+def test_a_neighbour_whose_name_starts_like_the_root_is_outside(lake: LocalFileIO, tmp_path: Path) -> None:
+    (tmp_path / "lake-evil").mkdir()
+    (tmp_path / "lake-evil/secret").write_bytes(b"secret")
+    (tmp_path / "lake/table/link").symlink_to(tmp_path / "lake-evil")
+    with pytest.raises(FormatError):
+        lake.read("table/link/secret")
+
+
 def test_a_root_that_is_itself_a_link_is_where_the_user_pointed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")

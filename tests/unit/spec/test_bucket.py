@@ -124,7 +124,7 @@ def test_hive_hashes_follow_java() -> None:
 
 
 def decimal_hash(value: Decimal) -> int:
-    """Hive's hash of a decimal, one digit at a time: no trailing zeros, no negative scale, then `BigDecimal.hashCode`."""
+    """Hive's hash of a decimal: no trailing zeros, no negative scale, then `BigDecimal.hashCode`."""
     sign, digits, exponent = value.as_tuple()
     unscaled, scale = int("".join(map(str, digits))), -int(exponent)
     while scale > 0 and unscaled % 10 == 0 and unscaled:

@@ -55,7 +55,7 @@ TEXTS: list[tuple[Any, DataType, str | None, str]] = [
     (Decimal("12.30"), DecimalType(precision=10, scale=2), "12.30", "12.30"),
     (Decimal("12.3"), DecimalType(precision=10, scale=2), "12.30", "12.30"),
     (Decimal("1E-8"), DecimalType(precision=20, scale=8), "0.00000001", "0.00000001"),
-    (Decimal("-5"), DecimalType(precision=38, scale=0), "-5", "-5"),
+    (Decimal(-5), DecimalType(precision=38, scale=0), "-5", "-5"),
     (19_723, DATE, "19723", "2024-01-01"),
     (-1, DATE, "-1", "1969-12-31"),
     (3_661_001, time(0), "3661001", "01:01:01"),

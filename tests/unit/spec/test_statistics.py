@@ -11,7 +11,8 @@ from tidelake.spec.statistics import ColumnStatistics, Statistics, statistics_fr
 SPEC = b"""{ "snapshotId" : 1, "schemaId" : 0, "mergedRecordCount" : 2, "mergedRecordSize" : 100,
   "colStats" : {
     "k" : { "colId" : 0, "distinctCount" : 2, "min" : "1", "max" : "2", "nullCount" : 0, "avgLen" : 4, "maxLen" : 4 },
-    "v" : { "colId" : 1, "distinctCount" : 2, "min" : "a", "max" : "b", "nullCount" : 0, "avgLen" : 1, "maxLen" : 1 } } }"""
+    "v" : { "colId" : 1, "distinctCount" : 2, "min" : "a", "max" : "b", "nullCount" : 0, "avgLen" : 1, "maxLen" : 1 }
+  } }"""
 
 # Printed by release 2.0.0 of the reference implementation.
 JAVA = [

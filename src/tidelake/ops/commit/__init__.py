@@ -1,13 +1,13 @@
 """Turning files into snapshots.
 
-    messages    what writers hand over
-    changes     messages -> the six lists of a commit (pure)
-    conflicts   may this change go on top of that state? (pure)
-    merging     which manifests to merge (pure)
-    snapshots   the candidate snapshot and the invariants every publish must keep (pure)
-    overwrite   what an overwrite deletes
-    progress    which identifiers of a user are already published
-    publish     the port that creates snapshot N if absent, and how an unknown answer is settled
-    loop        plan, write, publish, retry
-    abort       deleting the files of a commit that certainly never happened
+messages    what writers hand over
+changes     messages -> the six lists of a commit (pure)
+conflicts   may this change go on top of that state? (pure)
+merging     which manifests to merge (pure)
+snapshots   the candidate snapshot and the invariants every publish must keep (pure)
+overwrite   what an overwrite deletes
+progress    which identifiers of a user are already published
+publish     the port that creates snapshot N if absent, and how an unknown answer is settled
+loop        plan, write, publish, retry
+abort       deleting the files of a commit that certainly never happened
 """

@@ -46,7 +46,5 @@ def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: 
 def referenced_names(messages: Iterable[CommitMessage]) -> frozenset[str]:
     """Names of the files that the messages read and did not make."""
     return frozenset(
-        file.file_name
-        for message in messages
-        for file in (*message.compact.before, *message.data.deleted_files)
+        file.file_name for message in messages for file in (*message.compact.before, *message.data.deleted_files)
     )

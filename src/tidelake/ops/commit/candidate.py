@@ -130,20 +130,20 @@ def _counts_add_up(previous: Snapshot | None, candidate: Candidate) -> None:
     _hold(snapshot.total_record_count == before + delta, "total record count is wrong", candidate)
 
 
-def _no_file_twice(previous: Snapshot | None, candidate: Candidate) -> None:
+def _no_file_twice(_: Snapshot | None, candidate: Candidate) -> None:
     for kind in (ADD, DELETE):
         rows = candidate.delta.filter(pc.equal(candidate.delta.column("kind"), kind))
         distinct = pc.count_distinct(identities(rows)).as_py() if rows.num_rows else 0
         _hold(distinct == rows.num_rows, "a file is in the delta twice", candidate, kind=kind)
 
 
-def _merging_kept_the_files(previous: Snapshot | None, candidate: Candidate) -> None:
+def _merging_kept_the_files(_: Snapshot | None, candidate: Candidate) -> None:
     before = sum(meta.num_added - meta.num_deleted for meta in candidate.before)
     after = sum(meta.num_added - meta.num_deleted for meta in candidate.after)
     _hold(before == after, "merging manifests changed the number of files", candidate, before=before, after=after)
 
 
-def _no_more_deleted_than_there(previous: Snapshot | None, candidate: Candidate) -> None:
+def _no_more_deleted_than_there(_: Snapshot | None, candidate: Candidate) -> None:
     files = sum(meta.num_added - meta.num_deleted for meta in candidate.after)
     added = pc.sum(pc.equal(candidate.delta.column("kind"), ADD)).as_py() or 0
     live = files + 2 * added - candidate.delta.num_rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,14 +18,13 @@ from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
     InvalidInputError,
-    NotFoundError,
     TidelakeError,
     UnsupportedError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, Committable, CommitResult
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filter, overwrite_changes, static_filter
 from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
@@ -284,7 +284,7 @@ class Committer:
             CommitUnknownError: nobody can tell any more.
         """
         wanted = list(identifiers)
-        if any(a >= b for a, b in zip(wanted, wanted[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(wanted)):
             raise InvalidInputError("commit identifiers must increase", identifiers=wanted[:20])
         progress = self._store.progress.read(self._user)
         open_ones = []
@@ -409,7 +409,7 @@ class Committer:
         validate_number("commit identifier", committable.identifier, -_INT64, _INT64 - 1)
         validate_number("watermark", committable.watermark, -_INT64, _INT64 - 1)
         for key, value in committable.properties.items():
-            if not isinstance(key, str) or not isinstance(value, str):
+            if {type(key), type(value)} != {str}:
                 raise InvalidInputError("snapshot properties are texts", key=key, value=value)
         arity = len(self._store.schema.partition_keys).to_bytes(4, "big")
         for message in committable.messages:

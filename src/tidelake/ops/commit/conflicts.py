@@ -37,9 +37,7 @@ class Context:
     """Deletion vectors of a table without buckets: part of a file's identity, so that two deletes collide."""
 
 
-def check_conflicts(
-    base: pa.Table, changes: Changes, base_index: Sequence[IndexEntry], context: Context
-) -> None:
+def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[IndexEntry], context: Context) -> None:
     """Raise if the changes contradict the state they would be put on.
 
     Raises:
@@ -52,7 +50,9 @@ def check_conflicts(
     if not context.overwrite:
         check_bucket_counts(pa.concat_tables([base, delta]), context)
     _merge(delta, "commit adds and deletes one file", context)
-    merged = _merge(pa.concat_tables([base, delta]), "file to add is already there, or to delete is already gone", context)
+    merged = _merge(
+        pa.concat_tables([base, delta]), "file to add is already there, or to delete is already gone", context
+    )
     left = pc.equal(merged.column("kind"), DELETE)
     if pc.any(left).as_py():
         gone = merged.filter(left)
@@ -197,7 +197,7 @@ def _with_vectors(
     removed = _vector_files((c.kind, c.entry) for c in changes if c.kind == DELETE)
     added = _vector_files((c.kind, c.entry) for c in changes if c.kind == ADD)
     base = _marked(base, before)
-    moved = _moved_vectors(base, delta, removed, added, before)
+    moved = _moved_vectors(base, delta, removed, added)
     delta = _marked(delta, {**removed, **added})
     return base, pa.concat_tables([delta, *moved])
 
@@ -230,9 +230,7 @@ def _marked(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
     return entries.set_column(index, field, pa.array(marked, field.type))
 
 
-def _moved_vectors(
-    base: pa.Table, delta: pa.Table, removed: _VectorFiles, added: _VectorFiles, before: _VectorFiles
-) -> list[pa.Table]:
+def _moved_vectors(base: pa.Table, delta: pa.Table, removed: _VectorFiles, added: _VectorFiles) -> list[pa.Table]:
     in_delta = set(_places(delta))
     places = _places(base)
     touched = [i for i, place in enumerate(places) if place in {**removed, **added} and place not in in_delta]

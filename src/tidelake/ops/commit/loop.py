@@ -145,7 +145,7 @@ class Loop:
         self._manifest = manifest
         self._shape = shape
         self._names = names
-        self._last_safe = commit.strict_last_safe_snapshot
+        self._last_safe: int | None = commit.strict_last_safe_snapshot
 
     def run(self, request: Request) -> Done | None:
         """Publish a request, trying again while others are faster. None if there was nothing to publish.
@@ -303,9 +303,7 @@ class Loop:
         check_invariants(latest, candidate)
         return candidate
 
-    def _merge(
-        self, request: Request, attempts: _Attempts, state: State, made: list[str], schema_id: int
-    ) -> Merged:
+    def _merge(self, request: Request, attempts: _Attempts, state: State, made: list[str], schema_id: int) -> Merged:
         if attempts.merged is not None:
             again = attempts.merged.reapply(state.metas)
             if again is not None:
@@ -384,9 +382,7 @@ class Loop:
 
     def _publish(self, candidate: Candidate) -> bool:
         env = self._store.env
-        return publish_surely(
-            self._publisher, self._store.snapshots, candidate.snapshot, clock=env.clock, ids=env.ids
-        )
+        return publish_surely(self._publisher, self._store.snapshots, candidate.snapshot, clock=env.clock, ids=env.ids)
 
     def _keep_or_delete(self, request: Request, attempts: _Attempts, made: Sequence[str]) -> None:
         """After a certain loss: delete what the next attempt cannot use."""
@@ -420,5 +416,5 @@ def validate_number(name: str, value: int | None, low: int, high: int) -> None:
     """
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if type(value) is not int or not low <= value <= high:
         raise InvalidInputError(f"{name} must be an integer from {low} to {high}", value=value)

@@ -92,7 +92,9 @@ def _run_full(
 ) -> Merged | None:
     deleting = [meta for meta in metas if meta.num_deleted]
     gone = store.read_entries(
-        deleting, columns=("kind", *IDENTITY_COLUMNS), keep=lambda table: pc.equal(table["kind"], DELETE).combine_chunks()
+        deleting,
+        columns=("kind", *IDENTITY_COLUMNS),
+        keep=lambda table: pc.equal(table["kind"], DELETE).combine_chunks(),
     )
     gone_ids = identities(gone)
     large = [meta for meta in metas if not must_change(meta, options)]

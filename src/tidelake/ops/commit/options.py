@@ -16,7 +16,10 @@ class CommitOptions(OptionGroup):
     """How a commit retries and what it checks."""
 
     max_retries: int | None = option(
-        "commit.max-retries", None, doc="Retries of the publish; unset: at least 30 tries and two minutes.", affects=_WRITE
+        "commit.max-retries",
+        None,
+        doc="Retries of the publish; unset: at least 30 tries and two minutes.",
+        affects=_WRITE,
     )
     timeout_ms: DurationMs | None = option(
         "commit.timeout", None, doc="Longest time for all tries together.", affects=_WRITE
@@ -104,17 +107,29 @@ class TableShape(OptionGroup):
 
     bucket: int = option("bucket", -1, doc="Buckets: > 0 fixed, -1 dynamic or none, -2 postponed.", affects=_WRITE)
     write_only: bool = option(
-        "write-only", False, doc="Writers neither compact nor expire.", affects=_WRITE, fallback=("write.compaction-skip",)
+        "write-only",
+        False,
+        doc="Writers neither compact nor expire.",
+        affects=_WRITE,
+        fallback=("write.compaction-skip",),
     )
     num_levels: int | None = option("num-levels", None, doc="Levels of the tree; unset: trigger + 1.", affects=_WRITE)
     compaction_trigger: int = option(
         "num-sorted-run.compaction-trigger", 5, doc="Sorted runs that start a compaction.", affects=_WRITE
     )
     clustering_override: bool = option(
-        "pk-clustering-override", False, doc="Sort primary-key files by clustering columns.", affects=_WRITE, immutable=True
+        "pk-clustering-override",
+        False,
+        doc="Sort primary-key files by clustering columns.",
+        affects=_WRITE,
+        immutable=True,
     )
     snapshot_ordering: bool = option(
-        "sequence.snapshot-ordering", False, doc="Order versions by the committing snapshot.", affects=_WRITE, immutable=True
+        "sequence.snapshot-ordering",
+        False,
+        doc="Order versions by the committing snapshot.",
+        affects=_WRITE,
+        immutable=True,
     )
     sequence_init: SequenceInit = option(
         "write.sequence-number-init-mode",
@@ -135,7 +150,10 @@ class TableShape(OptionGroup):
         "partition.legacy-name", True, doc="Partition folders named by plain values.", affects=_WRITE
     )
     default_partition_name: str = option(
-        "partition.default-name", "__DEFAULT_PARTITION__", doc="Folder of null and blank partition values.", affects=_WRITE
+        "partition.default-name",
+        "__DEFAULT_PARTITION__",
+        doc="Folder of null and blank partition values.",
+        affects=_WRITE,
     )
     data_directory: str | None = option(
         "data-file.path-directory", None, doc="Folder of the data inside the table.", affects=_WRITE, immutable=True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelake.errors import CommitUnknownError
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.spec.progress import PROPERTY_PREFIX, Progress
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.progress import ProgressStore
@@ -43,7 +44,8 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
     down_to = progress.after + 1 if progress.pending is not None or progress.committed is not None else 1
     for snapshot in snapshots.newest_first(down_to=down_to):
         oldest_seen = snapshot.id
-        if snapshot.commit_user != progress.user:
+        # A batch commit has the greatest identifier of all and says nothing about numbered ones of the same user.
+        if snapshot.commit_user != progress.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
             continue
         if snapshot.commit_identifier > identifier:
             return Published(done=True)

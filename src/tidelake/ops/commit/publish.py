@@ -78,7 +78,7 @@ def publish_surely(
         commit_identifier=candidate.commit_identifier,
         uuid=candidate.uuid,
         cause=cause,
-        hint="nothing was deleted; commit again with the same user and identifier, or look for the uuid in the snapshots",
+        hint="nothing was deleted; repeat the commit with its identifier, or look for the uuid in the snapshots",
     ) from cause
 
 

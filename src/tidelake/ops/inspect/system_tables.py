@@ -93,8 +93,12 @@ def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
             "num_added_files": pa.array([m.num_added for m in metas], pa.int64()),
             "num_deleted_files": pa.array([m.num_deleted for m in metas], pa.int64()),
             "schema_id": pa.array([m.schema_id for m in metas], pa.int64()),
-            "min_partition_stats": pa.array([_row_text(store, m.partition_stats.min_values) for m in metas], pa.string()),
-            "max_partition_stats": pa.array([_row_text(store, m.partition_stats.max_values) for m in metas], pa.string()),
+            "min_partition_stats": pa.array(
+                [_row_text(store, m.partition_stats.min_values) for m in metas], pa.string()
+            ),
+            "max_partition_stats": pa.array(
+                [_row_text(store, m.partition_stats.max_values) for m in metas], pa.string()
+            ),
             "min_row_id": pa.array([m.min_row_id for m in metas], pa.int64()),
             "max_row_id": pa.array([m.max_row_id for m in metas], pa.int64()),
         }

@@ -1,12 +1,12 @@
 """Checking a table against its invariants. Looks at everything, changes nothing.
 
-    I1  snapshot ids are dense from the earliest to the latest
-    I2  every file that a snapshot reaches exists, with the recorded size
-    I3  the manifests of each snapshot replay to a live set; its base is the state of the snapshot before
-    I4  record counts add up
-    I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
-    I9  schemas exist, and field ids are unique and within bounds
-    I10 files that nothing reaches are listed (a remark: they may belong to a running job)
+I1  snapshot ids are dense from the earliest to the latest
+I2  every file that a snapshot reaches exists, with the recorded size
+I3  the manifests of each snapshot replay to a live set; its base is the state of the snapshot before
+I4  record counts add up
+I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
+I9  schemas exist, and field ids are unique and within bounds
+I10 files that nothing reaches are listed (a remark: they may belong to a running job)
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class _Walk:
         self.findings.append(Finding(invariant, Severity.WARNING, message, place))
 
 
-def check_table(store: TableStore, *, deep: bool = False, legacy_names: bool = True, default_name: str = "__DEFAULT_PARTITION__") -> CheckReport:
+def check_table(
+    store: TableStore, *, deep: bool = False, legacy_names: bool = True, default_name: str = "__DEFAULT_PARTITION__"
+) -> CheckReport:
     """Check every invariant that can be checked without reading rows.
 
     Args:
@@ -217,7 +219,11 @@ def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, legacy: bool, d
         if (partition, bucket) not in folders:
             values = decode_row(partition, store.schema.partition_types)
             path = partition_path(
-                store.schema.partition_keys, values, store.schema.partition_types, legacy=legacy, default_name=default_name
+                store.schema.partition_keys,
+                values,
+                store.schema.partition_types,
+                legacy=legacy,
+                default_name=default_name,
             )
             folders[partition, bucket] = store.layout.bucket_dir(path.rstrip("/"), bucket)
         folder = folders[partition, bucket]
@@ -255,9 +261,7 @@ def _check_sequences(walk: _Walk, state: pa.Table, place: str) -> None:
 
 
 def _check_files(store: TableStore, walk: _Walk) -> list[str]:
-    found: dict[str, int] = {}
-    for path, size in _stored_files(store):
-        found[path] = size
+    found = dict(_stored_files(store))
     for path in sorted(walk.reached):
         if path not in found:
             walk.error("I2", "file is missing", path)

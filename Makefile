@@ -1,0 +1,66 @@
+# Every target sets up what it needs. `make` alone lists them.
+SHELL := /bin/sh
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest -q
+PEERS := .venv-peers/bin/python
+export PYTHONDONTWRITEBYTECODE := 1
+export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check format lint types contracts unit test compat soak bench bench-peers lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/ready: requirements/dev.txt pyproject.toml scripts/make_venv.sh
+	@sh scripts/make_venv.sh .venv requirements/dev.txt project
+	@touch $@
+
+.venv-peers/ready: requirements/peers.txt scripts/make_venv.sh
+	@sh scripts/make_venv.sh .venv-peers requirements/peers.txt
+	@touch $@
+
+setup: .venv/ready ## make the development environment, nothing else
+
+demo: setup ## run the main job on a local lake
+	@.venv/bin/tidelake demo
+
+check: setup lint types contracts unit ## format, lint, types, import contracts, unit tests
+
+format: setup ## rewrite the sources in the house style
+	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
+
+lint: setup
+	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
+
+types: setup
+	@$(PY) -m mypy
+
+contracts: setup
+	@.venv/bin/lint-imports --no-cache
+
+unit: setup
+	@$(PYTEST) tests/unit -n 2
+
+test: setup ## all tests that need no Java and no other implementation
+	@$(PYTEST) -m "not oracle and not peers" -n 2
+
+compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
+	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat
+
+soak: setup ## the long versions of the fault tests, before a release
+	@$(PYTEST) tests/soak -n 2 --timeout 3600
+
+bench: setup ## measure ourselves against floors; prints a table and writes JSON
+	@$(PY) -m benchmarks
+
+bench-peers: setup .venv-peers/ready ## measure the others beside us
+	@$(PY) -m benchmarks --peers
+
+lock: setup ## pin newer versions of everything (needs uv)
+	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -o requirements/dev.txt
+	@uv pip compile -q --upgrade $(LOCK_HOW) requirements/peers.in -o requirements/peers.txt
+LOCK_HOW := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
+
+clean: ## remove environments and caches
+	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
