@@ -59,7 +59,7 @@ bench-peers: setup .venv-peers/ready ## measure the others beside us
 
 lock: setup ## pin newer versions of everything (needs uv)
 	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -o requirements/dev.txt
-	@uv pip compile -q --upgrade $(LOCK_HOW) requirements/peers.in -o requirements/peers.txt
+	@uv pip compile -q --upgrade $(subst --universal,,$(LOCK_HOW)) requirements/peers.in -o requirements/peers.txt
 LOCK_HOW := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove environments and caches

@@ -22,8 +22,12 @@ if [ ! -x "$folder/bin/python" ] || ! "$folder/bin/python" -m pip --version >/de
     }
 fi
 echo "installing $lock into $folder"
-"$folder/bin/python" -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r "$lock"
+pip() { "$folder/bin/python" -m pip -q --disable-pip-version-check "$@"; }
+# uv is a matter of speed only: where it does not reach the index that pip is set up for, pip does the work.
+{ pip install --no-deps --require-hashes -r requirements/bootstrap.txt &&
+    "$folder/bin/uv" pip install -q --python "$folder/bin/python" --no-deps --require-hashes -r "$lock"; } ||
+    pip install --no-deps --require-hashes -r "$lock"
 if [ -n "$project" ]; then
     # The build backend is in the lock, so nothing unlocked is fetched here.
-    "$folder/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+    pip install --no-deps --no-build-isolation -e .
 fi

@@ -28,10 +28,10 @@ MISSING: dict[str, frozenset[str]] = {
     "2.0.0": frozenset(),
     "1.4.2": frozenset(),
     "1.3.1": frozenset(),
-    "1.2.0": frozenset({"deletion_vectors_append", "row_tracking"}),
-    "0.9.0": frozenset({"deletion_vectors_append", "row_tracking", "external_paths", "dense_stats"}),
+    "1.2.0": frozenset({"deletion_vectors_append"}),
+    "0.9.0": frozenset({"deletion_vectors_append"}),
 }
-"""What a release cannot do, or the driver cannot make it do; anything else that fails is an error."""
+"""What the driver cannot make a release do; anything else that fails is an error."""
 
 VALUES = {
     "id": "INT NOT NULL", "b": "BOOLEAN", "i1": "TINYINT", "i2": "SMALLINT", "i8": "BIGINT", "f": "FLOAT",
@@ -224,7 +224,8 @@ def evolution(c: Catalog) -> Table:
     t.write([(1, 5, {"a": 1, "b": {"q": "x"}})])
     t.alter(("add", "n", "STRING", "first"), ("rename", "v", "w"), ("type", "w", "BIGINT"))
     t.write([{"id": 2, "w": 2**40, "n": "x", "r": {"a": 2, "b": None}}])
-    t.alter(("add", ["r", "c"], "ARRAY<ROW<z INT>>"), ("drop", "n"), ("set", "snapshot.num-retained.min", "5"))
+    nested = [] if oracle.running() == "0.9.0" else [("add", ["r", "c"], "ARRAY<ROW<z INT>>")]
+    t.alter(*nested, ("drop", "n"), ("set", "snapshot.num-retained.min", "5"))
     t.alter(("add", "n", "INT", ("after", "id")), ("comment", "n", "again"))
     t.write([{"id": 3, "w": 1, "n": 7, "r": None}])
     t.compact()
@@ -262,19 +263,13 @@ def statistics(c: Catalog) -> Table:
     box = java("java.lang.Long").valueOf
     text = java("data.BinaryString").fromString
     columns.put("s", stats.newColStats(1, box(5), text("0"), text("4"), box(0), box(1), box(1)))
-    columns.put("id", stats.newColStats(0, box(5), *[java("java.lang.Integer").valueOf(v) for v in (0, 4)], *[box(4)] * 3))
+    least, most = (java("java.lang.Integer").valueOf(v) for v in (0, 4))
+    columns.put("id", stats.newColStats(0, box(5), least, most, box(4), box(4), box(4)))
     columns.put("m", stats.newColStats(2, None, None, None, box(2), None, None))
     size = java("java.lang.Long").valueOf(123)
-    loaded = t.load()
-    types = java("java.util.HashMap")()
-    for field in loaded.rowType().getFields():
-        types.put(field.name(), field.type())
     for known in (columns, java("java.util.HashMap")()):
         found = java("stats.Statistics")(1, 0, box(5), size, known)
-        found.serializeFieldsToString(loaded.schema())
-        commit = loaded.newBatchWriteBuilder().newCommit()
-        commit.updateStatistics(found)
-        commit.close()
+        t.analyze(found)
         t.write([(9, "z", None)])
     return t
 
@@ -317,7 +312,8 @@ _metadata_format("parquet")
 def merged_manifests(c: Catalog) -> Table:
     """More than thirty commits: minor merging of manifests with additions and deletions."""
     fields = {"id": "INT NOT NULL", "v": "STRING"}
-    t = c.create_table("d.merged_manifests", fields, ["id"], options={"bucket": 1, "num-sorted-run.compaction-trigger": 3})
+    options = {"bucket": 1, "num-sorted-run.compaction-trigger": 3}
+    t = c.create_table("d.merged_manifests", fields, ["id"], options=options)
     with t.writer(user="stream") as writer:
         for identifier in range(1, 36):
             writer.write([(identifier % 7, f"v{identifier}")])
@@ -335,7 +331,7 @@ def full_manifests(c: Catalog) -> Table:
         "write-only": True,
     }
     t = c.create_table("d.full_manifests", {"id": "INT", "p": "INT"}, partition_by=["p"], options=options)
-    t.write([(i, i) for i in range(300)])
+    t.write([(i, i) for i in range(200)])
     for number in range(4):
         t.write([(i, i) for i in range(number * 10, number * 10 + 30)])
         t.truncate([{"p": str(number)}])
@@ -454,28 +450,23 @@ def index_facts(entry: Any) -> dict[str, Any]:
     }
 
 
-def files_of(table: Any, snapshot_id: int) -> list[dict[str, Any]]:
-    return [entry_facts(entry) for entry in table.store().newScan().withSnapshot(snapshot_id).plan().files()]
-
-
 def snapshot_facts(table: Any, snapshot: Any) -> dict[str, Any]:
     store = table.store()
     lists = store.manifestListFactory().create()
     index = snapshot.indexManifest()
     path_of = store.pathFactory().getPartitionString
-    paths = {}
-    for entry in store.newScan().withSnapshot(snapshot.id()).plan().files():
-        paths[hex_row(entry.partition())] = str(path_of(entry.partition()))
+    entries = list(store.newScan().withSnapshot(snapshot.id()).plan().files())
+    partitions = {hex_row(entry.partition()): entry.partition() for entry in entries}
     return {
         "document": json.loads(str(snapshot.toJson())),
-        "files": files_of(table, snapshot.id()),
-        "base": [meta_facts(meta) for meta in lists.readDataManifests(snapshot)],
+        "files": [entry_facts(entry) for entry in entries],
+        "data": [meta_facts(meta) for meta in lists.readDataManifests(snapshot)],
         "delta": [meta_facts(meta) for meta in lists.readDeltaManifests(snapshot)],
         "changelog": [meta_facts(meta) for meta in lists.readChangelogManifests(snapshot)],
         "index": []
         if index is None
         else [index_facts(entry) for entry in store.indexManifestFileFactory().create().read(index)],
-        "partition_paths": paths,
+        "partition_paths": {row: str(path_of(partition)) for row, partition in partitions.items()},
     }
 
 
@@ -484,6 +475,8 @@ def view_facts(table: Table) -> dict[str, Any]:
     loaded = table.load()
     manager = loaded.snapshotManager()
     ids = range(int(manager.earliestSnapshotId() or 0), int(manager.latestSnapshotId() or -1) + 1)
+    if len(ids) > 20:  # the first, the last, and some between
+        ids = [*ids[:-2:9], *ids[-2:]]
     found = loaded.statistics()
     return {
         "snapshots": {i: snapshot_facts(loaded, manager.snapshot(i)) for i in ids if manager.snapshotExists(i)},
@@ -494,7 +487,7 @@ def view_facts(table: Table) -> dict[str, Any]:
             for snapshot, names in dict(loaded.tagManager().tags()).items()
             for name in names
         },
-        "consumers": {str(k): int(v) for k, v in dict(loaded.consumerManager().consumers()).items()},
+        "consumers": {str(k): int(v) for k, v in dict(table.consumer_manager().consumers()).items()},
     }
 
 

@@ -35,12 +35,13 @@ class Poor(RealPosix):
             raise OSError(errno.ENOSYS, "no renames here")
         super().rename_noreplace(source, target)
 
-root, mechanism, me, start, rounds, step = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
+root, mechanism, me, rounds, step = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
 io = LocalFileIO(root, durability="none", posix=Poor())
 won = []
+print("ready", flush=True)
+start = float(sys.stdin.readline())
 for number in range(int(rounds)):
-    while time.monotonic() < start + number * step:
-        pass
+    time.sleep(max(0, start + number * step - time.monotonic()))
     outcome = io.create_exclusive(f"s/{number}", f"{number} by {int(me)} ".encode() * 50)
     if type(outcome).__name__ == "Created":
         won.append(number)
@@ -53,15 +54,21 @@ print(*won)
 @pytest.mark.parametrize(("mechanism", "rounds"), [("link", 100), ("rename", 60), ("create", 60)])
 def test_of_racing_processes_exactly_one_wins_each_name(tmp_path: Path, mechanism: str, rounds: int) -> None:
     racers, step = 8, 0.012
-    start = SystemClock().monotonic() + 1.5
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", RACER, str(tmp_path), mechanism, *map(str, (me, start, rounds, step))],
+            [sys.executable, "-c", RACER, str(tmp_path), mechanism, *map(str, (me, rounds, step))],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         for me in range(racers)
     ]
+    assert [child.stdout and child.stdout.readline() for child in children] == ["ready\n"] * racers
+    start = SystemClock().monotonic() + 0.1
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write(f"{start}\n")
+        child.stdin.flush()
     won = [child.communicate(timeout=60)[0] for child in children]
     assert [child.returncode for child in children] == [0] * racers
     wins = Counter(int(number) for line in won for number in line.split())

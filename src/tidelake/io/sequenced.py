@@ -62,7 +62,7 @@ class SequencedStore:
         Raises:
             StorageError: the storage failed.
         """
-        return self._io.exists(self.path(version), folder=False)
+        return 0 <= version <= _ID_MAX and self._io.exists(self.path(version), folder=False)
 
     def ids(self) -> list[int]:
         """All versions in ascending order; names that are not a prefix and a plain number are left out.

@@ -14,7 +14,7 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,6 +263,17 @@ def codec_name(option: str) -> str:
     return codec
 
 
+def plain_type(avro_type: Any) -> Any:
+    """The same encoding without logical types, which would only be converted back and forth."""
+    match avro_type:
+        case {"logicalType": _, "type": inner}:
+            return inner
+        case [*branches]:
+            return [plain_type(branch) for branch in branches]
+        case _:
+            return avro_type
+
+
 # ------------------------------------------------------------------------------------------------ codecs
 
 
@@ -356,8 +367,3 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "bzip2": bz2.compress,
     "xz": lzma.compress,
 }
-
-
-def raw_size(blocks: Iterable[RawBlock]) -> int:
-    """Bytes of the decompressed payloads."""
-    return sum(len(block.payload) for block in blocks)

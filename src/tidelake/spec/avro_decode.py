@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.errors import FormatError
-from tidelake.spec.avro import MAGIC, SYNC_SIZE, RawBlock, encode_long
+from tidelake.spec.avro import MAGIC, SYNC_SIZE, RawBlock, encode_long, plain_type
 
 SENTINEL_VERSION = -0x7469_6465  # no record has a negative version
-BULK_COUNT = 2000
+BULK_COUNT = 500
 """From this many records on the columnar reader is worth its import."""
 
 
@@ -84,7 +84,7 @@ def flatten_schema(writer_schema: Any, layout: RecordLayout, *, path: str) -> Fl
         if column:
             names.append(name)
         first = column is layout.columns[0]
-        flat.append({"name": name, "type": _plain(avro_type)})
+        flat.append({"name": name, "type": plain_type(avro_type)})
         sentinel.append(encode_long(SENTINEL_VERSION) if first else _empty_value(avro_type, layout, path))
     text = json.dumps({"type": "record", "name": "flat", "fields": flat}, separators=(",", ":"))
     return FlatSchema(text, tuple(names), b"".join(sentinel), len(flat))
@@ -238,17 +238,6 @@ def _check_fields(found: set[tuple[str, ...]], layout: RecordLayout, path: str) 
 
 def _one_off(a: str, b: str) -> bool:
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) == 1
-
-
-def _plain(avro_type: Any) -> Any:
-    """The same encoding without logical types, which would only be converted back."""
-    match avro_type:
-        case {"logicalType": _, "type": inner}:
-            return inner
-        case [*branches]:
-            return [_plain(branch) for branch in branches]
-        case _:
-            return avro_type
 
 
 def _empty_value(avro_type: Any, layout: RecordLayout, path: str) -> bytes:

@@ -34,7 +34,7 @@ from tidelake.spec.binary_row_layout import (
 )
 from tidelake.spec.types import INT, DataType, ElementType, MapType, Root, RowType, TimeType, VectorType
 
-__all__ = ["Cells", "canonical", "encode_rows", "octets", "to_cells", "validity"]
+__all__ = ["Cells", "canonical", "encode_rows", "inline_slots", "octets", "to_cells", "validity"]
 
 _Bytes = npt.NDArray[np.uint8]
 _Bools = npt.NDArray[np.bool_]

@@ -74,6 +74,7 @@ def _columns() -> Iterable[Column]:
 LAYOUT = RecordLayout("manifest", frozenset({VERSION}), tuple(_columns()))
 ENTRIES = pa.schema([field for field in LAYOUT.schema if field.name != "version"])
 """The columns of an entries table."""
+_EMPTY = ENTRIES.empty_table()
 
 IDENTITY_COLUMNS = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 PRUNING_COLUMNS = ("kind", "partition", "bucket", "total_buckets", "level")
@@ -242,6 +243,8 @@ def entries_table(
     files: Sequence[tuple[int, bytes, int, int, DataFile]],
 ) -> pa.Table:
     """An entries table from (kind, partition, bucket, total buckets, file) of a commit's own files."""
+    if not files:
+        return empty_entries()
     rows: dict[str, list[Any]] = {name: [] for name in ENTRIES.names}
     rows["kind"] = [kind for kind, *_ in files]
     rows["partition"] = [partition for _, partition, *_ in files]
@@ -261,7 +264,7 @@ def entries_table(
 
 def empty_entries() -> pa.Table:
     """An entries table without rows."""
-    return ENTRIES.empty_table()
+    return _EMPTY
 
 
 def with_kind(entries: pa.Table, kind: int) -> pa.Table:

@@ -7,6 +7,7 @@ names found inside metadata with `FormatError`; no path is ever built from a nam
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
@@ -16,6 +17,9 @@ NAME_BYTES_MAX: Final = 255
 """Longest file or folder name, in UTF-8 bytes, that common storages take."""
 
 MAIN_BRANCH: Final = "main"
+
+# Nearly every name is of this kind, and a commit checks hundreds of them.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*")
 
 # What the layout adds to a name when it becomes a file or folder, so that the result still fits.
 _AFFIX_BYTES: Final = {
@@ -77,6 +81,8 @@ def check_relative_directory(directory: str) -> str:
 
 def _problem(name: str, bytes_max: int) -> str | None:
     """What is wrong with the name as a path component, as the end of a sentence."""
+    if len(name) <= bytes_max and _PLAIN.fullmatch(name):
+        return None
     if not name.strip():
         return "is blank"
     if name.startswith("."):

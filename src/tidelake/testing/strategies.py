@@ -1,11 +1,14 @@
 """Hypothesis strategies for the values of the format: names, types, schemas, snapshots, tags.
 
+Building a strategy costs far more than drawing from it, so each is built once.
+
 Whatever they draw is valid: it passes the gates of `tidelake.spec` and round-trips through its codecs. Needs the extra
 `tidelake[testing]`.
 """
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Callable
 from typing import Any
@@ -48,22 +51,26 @@ _SIMPLE = (
 _KEY_TYPES = (Root.BOOLEAN, Root.INT, Root.BIGINT, Root.DATE)
 
 
+@functools.cache
 def int64s() -> st.SearchStrategy[int]:
     """Any 64-bit integer."""
     return st.integers(INT64_MIN, INT64_MAX)
 
 
+@functools.cache
 def texts(max_size: int = 20) -> st.SearchStrategy[str]:
     """Any text that UTF-8 can express."""
     return st.text(st.characters(exclude_categories=("Cs",)), max_size=max_size)
 
 
+@functools.cache
 def file_names() -> st.SearchStrategy[str]:
     """Names that pass the name gate: any Unicode, blanks included, but one plain path component."""
     alphabet = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\")
     return st.text(alphabet, min_size=1, max_size=40).filter(lambda name: bool(name.strip()) and name[0] != ".")
 
 
+@functools.cache
 def column_names() -> st.SearchStrategy[str]:
     """Names of columns and nested fields; without backquotes, which the type text does not escape."""
     plain = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
@@ -74,6 +81,7 @@ def column_names() -> st.SearchStrategy[str]:
     )
 
 
+@functools.cache
 def atomic_types() -> st.SearchStrategy[DataType]:
     """Every type that holds no other, with any parameters and nullability."""
     nullable = st.booleans()
@@ -98,6 +106,7 @@ def atomic_types() -> st.SearchStrategy[DataType]:
     )
 
 
+@functools.cache
 def types(max_leaves: int = 8) -> st.SearchStrategy[DataType]:
     """Every type, nested ones included; ids of ROW members count from 0 as those of a parsed text do."""
     return st.recursive(atomic_types(), _constructed, max_leaves=max_leaves).map(
@@ -120,7 +129,7 @@ def _constructed(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataTy
 @st.composite  # type: ignore[untyped-decorator]
 def schemas(draw: Callable[[st.SearchStrategy[Any]], Any], max_columns: int = 6) -> Schema:
     """First schemas of tables with and without keys, partitions, comments and options."""
-    names: list[str] = draw(st.lists(column_names(), min_size=2, max_size=max_columns, unique=True))
+    names: list[str] = draw(_name_lists(max_columns))
     partitioned = len(names) > 2 and draw(st.booleans())
     keyed = draw(st.booleans())
     partition_keys = names[:1] if partitioned else []
@@ -128,20 +137,41 @@ def schemas(draw: Callable[[st.SearchStrategy[Any]], Any], max_columns: int = 6)
     columns = []
     for name in names:
         in_key = name in primary_keys or name in partition_keys
-        dtype = draw(st.builds(SimpleType, st.sampled_from(_KEY_TYPES))) if in_key else draw(types(max_leaves=4))
-        columns.append(Column(name, dtype, draw(st.none() | texts())))
+        dtype = draw(_key_types() if in_key else types(max_leaves=4))
+        columns.append(Column(name, dtype, draw(_comments())))
     options = {"bucket": draw(st.sampled_from(("1", "4", "-1", "-2")))} if keyed else {}
-    options |= draw(st.dictionaries(st.sampled_from(("note", "target-file-size", "é\u2028")), texts(), max_size=2))
+    options |= draw(_notes())
     return new_schema(
         columns,
         primary_keys=primary_keys,
         partition_keys=partition_keys,
         options=options,
-        comment=draw(st.none() | texts()),
+        comment=draw(_comments()),
         time_ms=draw(st.integers(0, 2**45)),
     )
 
 
+@functools.cache
+def _name_lists(max_columns: int) -> st.SearchStrategy[list[str]]:
+    return st.lists(column_names(), min_size=2, max_size=max_columns, unique=True)
+
+
+@functools.cache
+def _key_types() -> st.SearchStrategy[DataType]:
+    return st.builds(SimpleType, st.sampled_from(_KEY_TYPES))
+
+
+@functools.cache
+def _comments() -> st.SearchStrategy[str | None]:
+    return st.none() | texts()
+
+
+@functools.cache
+def _notes() -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(st.sampled_from(("note", "target-file-size", "é\u2028")), texts(), max_size=2)
+
+
+@functools.cache
 def snapshots() -> st.SearchStrategy[Snapshot]:
     """Snapshots of the current version, with and without every optional member."""
     size = st.none() | st.integers(0, INT64_MAX)
@@ -175,6 +205,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     )
 
 
+@functools.cache
 def tags() -> st.SearchStrategy[Tag]:
     """Tags with and without a lifetime."""
     return st.builds(
@@ -185,6 +216,7 @@ def tags() -> st.SearchStrategy[Tag]:
     )
 
 
+@functools.cache
 def json_values() -> st.SearchStrategy[Any]:
     """Values that a document may carry through."""
     atoms = st.none() | st.booleans() | int64s() | texts()

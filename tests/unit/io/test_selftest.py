@@ -66,7 +66,21 @@ class Replaced(MemoryFileIO):
         return outcome
 
 
-@pytest.mark.parametrize("unfit", [CheckThenRename, Amnesiac, Replaced])
+class Flatterer(MemoryFileIO):
+    """One file, and everybody is told that it is theirs."""
+
+    def create_exclusive(self, path: str, data: bytes) -> Outcome:
+        super().create_exclusive(path, data)
+        return Created()
+
+
+def test_several_winners_are_counted() -> None:
+    with pytest.raises(StorageError) as caught:
+        probe_create_exclusive(Flatterer())
+    assert caught.value.facts["winners"] == "10"
+
+
+@pytest.mark.parametrize("unfit", [CheckThenRename, Amnesiac, Replaced, Flatterer])
 def test_an_unfit_storage_is_refused_and_the_fix_is_named(unfit: type[MemoryFileIO]) -> None:
     io = unfit()
     with pytest.raises(StorageError) as caught:

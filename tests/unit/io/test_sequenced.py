@@ -173,6 +173,14 @@ def test_a_number_out_of_range_is_refused(version: int) -> None:
         store.publish(version, b"{}")
 
 
+def test_the_largest_number_has_no_neighbour() -> None:
+    _, store = filled(2**63 - 1)
+    store.write_hint_latest(2**63 - 1)
+    assert store.latest_id() == 2**63 - 1
+    assert not store.exists(2**63)
+    assert not store.exists(-1)
+
+
 def test_an_empty_document_is_not_published() -> None:
     io, store = filled()
     with pytest.raises(InvalidInputError):

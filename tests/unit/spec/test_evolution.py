@@ -1,4 +1,10 @@
-"""Schema evolution. Verdicts and results follow release 2.0.0 of the reference implementation unless a test says so."""
+"""Schema evolution, compared with release 2.0.0 of the reference implementation.
+
+Known differences, all on purpose: what changes nothing is accepted and makes no schema (the reference refuses some
+of it and writes a schema for the rest); a nested path must name `element` or `value` exactly (the reference ignores
+wrong ones, or burns an id); every option that names a column follows a rename and blocks a drop; removing an option
+is no way around a restriction; nested fields can be moved.
+"""
 
 import pickle
 from dataclasses import replace

@@ -136,10 +136,10 @@ def test_the_depth_limit_counts_objects_and_arrays():
 @pytest.mark.parametrize("bomb", [b"[", b'{"a":', b'[{"":', b'{"a":[', b'"[', b'\\"', b"[]", b"{}:"])
 def test_sixteen_megabytes_of_nesting_are_refused_at_once(bomb):
     data = bomb * (LIMITS.json_bytes // len(bomb))
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FormatError):
         parse(data)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_deep_nesting_split_over_scan_pieces_is_still_counted():

@@ -8,7 +8,7 @@ import pytest
 from tidelake.errors import FormatError
 from tidelake.spec.snapshot import CommitKind, Snapshot, snapshot_from_json, snapshot_to_json
 
-# Written by release 2.0.0 of the reference implementation; also the example of the specification.
+# The example of the specification, which the reference implementation wrote.
 JAVA = b"""{
   "version" : 3,
   "uuid" : "9e5622ce-fc64-47b1-83e0-f4c3122aa9b7",
@@ -27,6 +27,7 @@ JAVA = b"""{
   "nextRowId" : 0
 }"""
 
+# Every known member in the order of the specification; composed by hand.
 FULL = b"""{
   "version" : 3,
   "uuid" : "x",
@@ -56,7 +57,7 @@ FULL = b"""{
   "operation" : "WRITE"
 }"""
 
-# As releases 0.9 to 1.3 wrote them.
+# With the extras that the specification reports of releases 0.9 to 1.3; composed by hand.
 OLD = {
     "version": 3,
     "id": 1,
@@ -81,7 +82,7 @@ def read(doc: dict, **how) -> Snapshot:
 
 
 @pytest.mark.parametrize("data", [JAVA, FULL])
-def test_a_file_of_the_reference_is_written_back_byte_for_byte(data):
+def test_a_file_with_known_members_is_written_back_byte_for_byte(data):
     assert snapshot_to_json(snapshot_from_json(data, path="p", expected_id=3)) == data
 
 

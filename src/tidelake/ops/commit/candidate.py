@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InternalError
+from tidelake.spec.index_manifest import IndexEntry
 from tidelake.spec.manifest import ADD, DELETE, identities
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.progress import PROPERTY_PREFIX
@@ -28,6 +29,8 @@ class Candidate:
     delta: pa.Table
     before: tuple[ManifestMeta, ...]
     after: tuple[ManifestMeta, ...]
+    delta_metas: tuple[ManifestMeta, ...] = ()
+    index: tuple[IndexEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

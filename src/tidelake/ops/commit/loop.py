@@ -110,6 +110,7 @@ class _Delta:
 
     changes: Changes
     delta: ListFile
+    metas: tuple[ManifestMeta, ...]
     changelog: ListFile | None
     files: tuple[str, ...]
 
@@ -146,6 +147,7 @@ class Loop:
         self._shape = shape
         self._names = names
         self._last_safe: int | None = commit.strict_last_safe_snapshot
+        self._known = State(None)
 
     def run(self, request: Request) -> Done | None:
         """Publish a request, trying again while others are faster. None if there was nothing to publish.
@@ -209,6 +211,7 @@ class Loop:
             self._keep_or_delete(request, attempts, made)
             return _Lost()
         snapshot = candidate.snapshot
+        self._known = State(snapshot, candidate.after + candidate.delta_metas, candidate.index)
         self._store.snapshots.hint_latest(snapshot.id)
         if snapshot.id == 1:
             self._store.snapshots.hint_earliest(1)
@@ -219,6 +222,8 @@ class Loop:
     def _state(self, latest: Snapshot | None) -> State:
         if latest is None:
             return State(None)
+        if latest == self._known.snapshot:
+            return self._known  # nobody committed since we did, so there is nothing to read
         store = self._store.manifests
         index = store.read_index(latest.index_manifest) if latest.index_manifest else ()
         return State(latest, data_manifests(store, latest), index)
@@ -278,7 +283,7 @@ class Loop:
             return None
         base = self._write_list(merged.after, made)
         delta = self._write_delta(attempts, changes, made, schema_id)
-        index_manifest = self._write_index(state, changes, made)
+        index_manifest, index = self._write_index(state, changes, made)
         store.manifests.sync(made)
         snapshot = build_snapshot(
             latest,
@@ -299,7 +304,7 @@ class Loop:
             statistics=request.statistics or self._inherited_statistics(latest, schema_id),
             operation=request.operation,
         )
-        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after)
+        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after, delta.metas, index)
         check_invariants(latest, candidate)
         return candidate
 
@@ -331,11 +336,12 @@ class Loop:
             self._delete(attempts.delta.files)
         mark = len(made)
         delta = drop_file_stats(changes.delta) if self._manifest.delete_drop_stats else changes.delta
-        delta_list = self._write_list(self._write_entries(delta, made, schema_id), made)
+        metas = self._write_entries(delta, made, schema_id)
+        delta_list = self._write_list(metas, made)
         changelog_list = None
         if changes.changelog.num_rows:
             changelog_list = self._write_list(self._write_entries(changes.changelog, made, schema_id), made)
-        attempts.delta = _Delta(changes, delta_list, changelog_list, tuple(made[mark:]))
+        attempts.delta = _Delta(changes, delta_list, tuple(metas), changelog_list, tuple(made[mark:]))
         return attempts.delta
 
     def _write_entries(self, entries: pa.Table, made: list[str], schema_id: int) -> list[ManifestMeta]:
@@ -343,18 +349,20 @@ class Loop:
         made += [meta.file_name for meta in metas]
         return metas
 
-    def _write_index(self, state: State, changes: Changes, made: list[str]) -> str | None:
+    def _write_index(
+        self, state: State, changes: Changes, made: list[str]
+    ) -> tuple[str | None, tuple[IndexEntry, ...]]:
         previous = state.snapshot.index_manifest if state.snapshot else None
         if not changes.index:
-            return previous
+            return previous, state.index
         by_file = not self._store.schema.primary_keys and self._shape.bucket == -1
         entries = combine_index(state.index, changes.index, vectors_by_file=by_file)
         if not entries:
-            return None
+            return None, ()
         name = self._names.next("index-manifest")
         made.append(name)
         self._store.manifests.write_index(name, entries)
-        return name
+        return name, entries
 
     def _properties(self, request: Request, latest: Snapshot | None, delta: pa.Table) -> dict[str, str]:
         properties = carried_properties(latest, request.properties)

@@ -1,0 +1,1 @@
+"""Measurements, never tests: ratios of interleaved runs on one machine."""

@@ -1,0 +1,46 @@
+"""Another implementation in a process of its own, driven by JSON lines, so that runs can be interleaved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+
+class Peer:
+    """Runs `peer_worker.py` under the interpreter of the peers' environment."""
+
+    def __init__(self) -> None:
+        root = Path(__file__).parent.parent
+        python = os.environ.get("TIDELAKE_PEERS_PYTHON", str(root / ".venv-peers/bin/python"))
+        worker = Path(__file__).with_name("peer_worker.py")
+        self._process = subprocess.Popen(
+            [python, str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, work: str, **arguments: object) -> dict[str, object]:
+        """Do one piece of work there; the answer holds `seconds`, measured on that side."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"work": work, **arguments}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"peer died at {work}")
+        answer: dict[str, object] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"{work}: {answer['error']}")
+        return answer
+
+    def seconds(self, work: str, **arguments: object) -> float:
+        return float(str(self.ask(work, **arguments)["seconds"]))
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(30)

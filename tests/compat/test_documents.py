@@ -1,0 +1,230 @@
+"""Every document of tables that a release of Apache Paimon wrote: decoded, compared with Java's reading, encoded again.
+
+Method: `write_tables.py` writes the tables and notes what the Java API says of them. Each test walks over all documents
+of one kind, so a failure names the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from compat.conftest import Written
+from compat.facts import by_name, entry_facts, index_facts, meta_facts, open_branch
+
+from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests
+from tidelake.spec.avro import parse_container, read_blocks
+from tidelake.spec.consumer import consumer_from_json, consumer_to_json
+from tidelake.spec.index_manifest import decode_index_manifest, encode_index_manifest
+from tidelake.spec.manifest import decode_manifest, encode_manifest
+from tidelake.spec.manifest_list import decode_manifest_list, encode_manifest_list
+from tidelake.spec.partition_path import partition_paths
+from tidelake.spec.schema import schema_from_json, schema_to_json, schema_violations
+from tidelake.spec.snapshot import snapshot_from_json, snapshot_to_json
+from tidelake.spec.statistics import statistics_from_json, statistics_to_json
+from tidelake.spec.tag import tag_from_json, tag_to_json
+
+pytestmark = pytest.mark.oracle
+
+
+def documents(written: Written, pattern: str) -> Iterator[tuple[str, bytes]]:
+    """Path and content of every file of all tables and branches that matches."""
+    for place in ("d.db/*/", "d.db/*/branch/branch-*/"):
+        for path in sorted(written.folder.glob(place + pattern)):
+            yield str(path.relative_to(written.folder)), path.read_bytes()
+
+
+def without_nulls(document: Any) -> Any:
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def check_json(written: Written, path: str, data: bytes, encoded: bytes) -> None:
+    """Newest release: the same bytes. Older ones spell a null where newer ones leave the key out."""
+    if written.release == "2.0.0":
+        assert encoded == data, path
+    assert without_nulls(json.loads(encoded)) == without_nulls(json.loads(data)), path
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+
+def test_schemas_are_read_and_written_alike(written: Written) -> None:
+    count = 0
+    for path, data in documents(written, "schema/schema-*"):
+        schema = schema_from_json(data, path=path, expected_id=int(path.rpartition("-")[2]))
+        check_json(written, path, data, schema_to_json(schema))
+        assert not list(schema_violations(schema)), path
+        count += 1
+    assert count >= len(written.expected) + 3
+
+
+def test_columns_have_the_types_that_java_shows(written: Written) -> None:
+    for name, branch, facts in written.views():
+        table = open_branch(written.table_folder(name), branch)
+        ours = {field.name: str(field.type).replace("`", "") for field in table.schema.fields}
+        assert ours == {column: text.replace("`", "") for column, text in facts["fields"].items()}, name
+
+
+def test_snapshots_are_read_and_written_alike(written: Written) -> None:
+    count = 0
+    for path, data in documents(written, "snapshot/snapshot-*"):
+        snapshot = snapshot_from_json(data, path=path, expected_id=int(path.rpartition("-")[2]))
+        check_json(written, path, data, snapshot_to_json(snapshot))
+        count += 1
+    assert count > 100
+
+
+def test_snapshots_are_what_java_reads(written: Written) -> None:
+    for name, branch, facts in written.views():
+        table = open_branch(written.table_folder(name), branch)
+        latest = max(map(int, facts["snapshots"]), default=None)
+        assert table.store.snapshots.latest_id() == latest, (name, branch)
+        for snapshot_id, expected in facts["snapshots"].items():
+            ours = json.loads(snapshot_to_json(table.snapshot(int(snapshot_id))))
+            assert without_nulls(ours) == without_nulls(expected["document"]), (name, branch, snapshot_id)
+
+
+def test_tags_are_read_and_written_alike(written: Written) -> None:
+    found = {}
+    for path, data in documents(written, "tag/tag-*"):
+        tag = tag_from_json(data, path=path)
+        check_json(written, path, data, tag_to_json(tag))
+        found[path] = tag
+    folder = "d.db/tags_branches_consumers/tag/tag-"
+    assert found[folder + "plain"].create_time_ns is None
+    assert found[folder + "plain"].snapshot.id == 1
+    assert found[folder + "kept"].time_retained_ns == 36 * 3600 * 10**9
+    assert found[folder + "odd.name_3"].time_retained_ns == 1500 * 10**6
+    expected = written.expected["tags_branches_consumers"]["main"]["tags"]
+    assert {p.removeprefix(folder): t.snapshot.id for p, t in found.items() if p.startswith(folder)} == expected
+
+
+def test_consumers_are_read_and_written_alike(written: Written) -> None:
+    found = {}
+    for path, data in documents(written, "consumer/consumer-*"):
+        consumer = consumer_from_json(data, path=path)
+        assert consumer_to_json(consumer) == data, path
+        found[Path(path).name.removeprefix("consumer-")] = consumer.next_snapshot
+    assert found == written.expected["tags_branches_consumers"]["main"]["consumers"] == {"me": 2, "another-one": 4}
+
+
+def test_statistics_are_read_and_written_alike(written: Written) -> None:
+    count = 0
+    for path, data in documents(written, "statistics/stat-*"):
+        encoded = statistics_to_json(statistics_from_json(data, path=path))
+        assert encoded == data, path
+        count += 1
+    assert count == 2
+    table = open_branch(written.table_folder("statistics"))
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert latest.statistics is not None
+    data = (written.table_folder("statistics") / "statistics" / latest.statistics).read_bytes()
+    ours = json.loads(statistics_to_json(statistics_from_json(data, path="")))
+    assert ours == written.expected["statistics"]["main"]["statistics"]
+
+
+# ------------------------------------------------------------------------------------------------ Avro
+
+
+def check_avro(written: Written, path: str, data: bytes, encoded: bytes) -> None:
+    """Newest release: the same schema text and the same records in the same blocks. Only sync marker and codec level vary."""
+    if written.release != "2.0.0" or not data.startswith(b"Obj\x01"):
+        return
+    theirs, ours = parse_container(data, path=path), parse_container(encoded, path=path)
+    assert ours.schema_text == theirs.schema_text, path
+    assert read_blocks(ours) == read_blocks(theirs), path
+
+
+def codec_of(data: bytes, path: str) -> str:
+    return parse_container(data, path=path).codec if data.startswith(b"Obj\x01") else "zstandard"
+
+
+def test_manifest_lists_are_read_and_written_alike(written: Written) -> None:
+    count = 0
+    for path, data in documents(written, "manifest/manifest-list-*"):
+        metas = decode_manifest_list(data, path=path)
+        encoded = encode_manifest_list(metas, codec=codec_of(data, path))
+        assert decode_manifest_list(encoded, path=path) == metas, path
+        check_avro(written, path, data, encoded)
+        count += 1
+    assert count > 200
+
+
+def test_manifests_are_read_and_written_alike(written: Written) -> None:
+    count, blocks = 0, 0
+    for path, data in documents(written, "manifest/manifest-*"):
+        if "manifest-list" in path:
+            continue
+        entries = decode_manifest(data, path=path)
+        encoded = encode_manifest(entries, codec=codec_of(data, path))
+        assert decode_manifest(encoded, path=path).equals(entries), path
+        check_avro(written, path, data, encoded)
+        count += 1
+        blocks = max(blocks, len(parse_container(encoded, path=path).blocks))
+    assert count > 100
+    assert blocks > 1, "no manifest was long enough for two blocks"
+
+
+def test_index_manifests_are_read_and_written_alike(written: Written) -> None:
+    types = set()
+    for path, data in documents(written, "manifest/index-manifest-*"):
+        entries = decode_index_manifest(data, path=path)
+        encoded = encode_index_manifest(entries, codec=codec_of(data, path))
+        assert decode_index_manifest(encoded, path=path) == entries, path
+        check_avro(written, path, data, encoded)
+        types |= {entry.file.index_type for entry in entries}
+    assert types == {"HASH", "DELETION_VECTORS"}
+
+
+# ------------------------------------------------------------------------------------------------ plans
+
+
+def test_every_snapshot_has_the_files_that_java_plans(written: Written) -> None:
+    """Names, partitions, buckets, levels, counts, keys, statistics, sequences: every member of every live file."""
+    count = 0
+    for name, branch, facts in written.views():
+        table = open_branch(written.table_folder(name), branch)
+        for snapshot_id, expected in facts["snapshots"].items():
+            ours = by_name(entry_facts(table.files(snapshot=int(snapshot_id))))
+            assert ours == by_name(expected["files"]), (name, branch, snapshot_id)
+            count += len(ours)
+    assert count > 1000
+
+
+def test_every_snapshot_has_the_manifests_that_java_lists(written: Written) -> None:
+    for name, branch, facts in written.views():
+        table = open_branch(written.table_folder(name), branch)
+        store = table.store.manifests
+        for snapshot_id, expected in facts["snapshots"].items():
+            snapshot = table.snapshot(int(snapshot_id))
+            place = (name, branch, snapshot_id)
+            assert meta_facts(data_manifests(store, snapshot)) == expected["data"], place
+            assert meta_facts(delta_manifests(store, snapshot)) == expected["delta"], place
+            assert meta_facts(changelog_manifests(store, snapshot)) == expected["changelog"], place
+            index = store.read_index(snapshot.index_manifest) if snapshot.index_manifest else ()
+            assert by_name(index_facts(index)) == by_name(expected["index"]), place
+
+
+def test_partitions_lie_in_the_folders_that_java_names(written: Written) -> None:
+    seen = set()
+    for name, branch, facts in written.views():
+        table = open_branch(written.table_folder(name), branch)
+        paths = {row: path for each in facts["snapshots"].values() for row, path in each["partition_paths"].items()}
+        rows = pa.array([bytes.fromhex(row) for row in paths], pa.binary())
+        types = table.schema.partition_types
+        default = "__DEFAULT_PARTITION__"
+        ours = partition_paths(rows, table.partition_by, types, legacy=True, default_name=default)
+        assert ours == list(paths.values()), name
+        seen |= set(ours)
+    assert "dt=__DEFAULT_PARTITION__/hr=1/" in seen
+
+
+def test_every_table_passes_the_check(written: Written) -> None:
+    for name in written.expected:
+        report = open_branch(written.table_folder(name)).check(deep=True)
+        assert report.ok, f"{name}: {report}"
