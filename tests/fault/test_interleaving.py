@@ -137,8 +137,8 @@ def add_column(env: Env, name: str, notes: Notes) -> None:
 
 
 def act_as_a_twin(env: Env, name: str, notes: Notes) -> None:
-    """One of several drivers that believe to be the same job: one user, one identifier, the same files."""
-    notes.commit(Session(env, user="twin"), f"{name}-twin", Note(add={"d3": ("twin",)}), identifier=5)
+    """One of several drivers that believe to be the same job: one user and one identifier, each with its own file."""
+    notes.commit(Session(env, user="twin"), name, Note(add={"d3": (name,)}), identifier=5)
 
 
 def die_and_return(env: Env, name: str, notes: Notes) -> None:
@@ -306,6 +306,7 @@ def test_twins_publish_their_commit_once_in_every_interleaving() -> None:
     for seed in range(40):
         history = play([act_as_a_twin, act_as_a_twin], Seeded(seed), seed=seed)
         assert wrong_with(history, check=False) == [], f"REPRO seed={seed}"
+        assert len(history.notes.acked) == len(history.notes.repeated) == 1, f"REPRO seed={seed}"
 
 
 def test_jobs_that_share_a_user_name_lose_nothing_to_each_other() -> None:

@@ -129,6 +129,7 @@ class Committer:
             takes_away = written.deletes_rows
             request = self._request(
                 committable,
+                seen_id=published.seen_id,
                 kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
                 provider=self._written_provider(committable.messages, written),
                 detect_conflicts=takes_away or recovering,
@@ -137,7 +138,11 @@ class Committer:
         if compacted.is_empty or CommitKind.COMPACT in there:
             return _Parts(tuple(done))
         request = self._request(
-            committable, kind=CommitKind.COMPACT, provider=lambda _: compacted, detect_conflicts=True
+            committable,
+            seen_id=published.seen_id,
+            kind=CommitKind.COMPACT,
+            provider=lambda _: compacted,
+            detect_conflicts=True,
         )
         try:
             return _Parts((*done, *_some(self._loop.run(request))))
@@ -217,6 +222,7 @@ class Committer:
             if CommitKind.OVERWRITE not in published.kinds():
                 request = self._request(
                     committable,
+                    seen_id=published.seen_id,
                     kind=CommitKind.OVERWRITE,
                     provider=provider,
                     detect_conflicts=True,
@@ -225,7 +231,11 @@ class Committer:
                 done += _some(self._loop.run(request))
             if not compacted.is_empty and CommitKind.COMPACT not in published.kinds():
                 request = self._request(
-                    committable, kind=CommitKind.COMPACT, provider=lambda _: compacted, detect_conflicts=True
+                    committable,
+                    seen_id=published.seen_id,
+                    kind=CommitKind.COMPACT,
+                    provider=lambda _: compacted,
+                    detect_conflicts=True,
                 )
                 done += _some(self._loop.run(request))
             return _Parts(tuple(done))
@@ -369,8 +379,7 @@ class Committer:
             if published.done:
                 return CommitResult(repeated=True)
             if not published.snapshots:
-                after = self._store.snapshots.latest_id() or 0
-                progress = note_pending(self._store.progress, progress, committable.identifier, after)
+                progress = note_pending(self._store.progress, progress, committable.identifier, published.seen_id)
         try:
             parts = run(published)
         except CommitUnknownError:
@@ -380,8 +389,10 @@ class Committer:
             note_committed(self._store.progress, progress, committable.identifier)
         if committable.is_batch and self._shape.mark_done_at_end and parts.done:
             self._mark_done(parts.done)
-        result = _result(parts)
-        return replace(result, repeated=True) if published.snapshots and not parts.done else result
+        mine = tuple(each for each in parts.done if not each.repeated)
+        result = _result(replace(parts, done=mine))
+        there = bool(published.snapshots) or len(mine) < len(parts.done)
+        return replace(result, repeated=True) if there and not mine else result
 
     def _mark_done(self, done: Sequence[Done]) -> None:
         if not self._store.schema.partition_keys:

@@ -32,7 +32,7 @@ from tidelake.ops.commit.candidate import (
     carried_properties,
     check_invariants,
 )
-from tidelake.ops.commit.changes import Changes, drop_file_stats
+from tidelake.ops.commit.changes import NO_CHANGES, Changes, drop_file_stats
 from tidelake.ops.commit.conflicts import (
     CONFLICT_COLUMNS,
     Context,
@@ -42,6 +42,7 @@ from tidelake.ops.commit.conflicts import (
     discard_duplicates,
 )
 from tidelake.ops.commit.merging import Merged, run_merge
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.publish import SnapshotPublisher, publish_surely
 from tidelake.ops.commit.strict import check_strict
@@ -79,6 +80,8 @@ class Request:
     provider: Provider
     identifier: int
     detect_conflicts: bool
+    seen_id: int = 0
+    """Up to this snapshot it is known that a numbered commit is not published; what came after is looked at."""
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     operation: str | None = None
@@ -97,6 +100,8 @@ class Done:
     snapshot: Snapshot
     attempts: int
     changes: Changes
+    repeated: bool = False
+    """Whether another committer of the same user published the same identifier first, and this one did nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ class Loop:
         clock, ids = self._store.env.clock, self._store.env.ids
         started = clock.monotonic()
         waits = delays(self._options.retry(), ids.random, lambda: (clock.monotonic() - started) * 1_000)
-        attempts = _Attempts()
+        attempts = _Attempts(seen_id=request.seen_id)
         while True:
             attempts.count += 1
             done = self._attempt(request, attempts)
@@ -183,10 +188,10 @@ class Loop:
 
     def _attempt(self, request: Request, attempts: _Attempts) -> Done | _Lost | None:
         latest = self._store.snapshots.latest()
-        if attempts.count > 1 and latest is not None:
+        if latest is not None:
             published = self._already_there(request, attempts.seen_id, latest)
             if published is not None:
-                return Done(published, attempts.count, request.provider(self._state(latest)))
+                return Done(published, attempts.count, NO_CHANGES, repeated=True)
         attempts.seen_id = latest.id if latest else 0
         state = self._state(latest)
         changes = request.provider(state)
@@ -229,7 +234,13 @@ class Loop:
         return State(latest, data_manifests(store, latest), index)
 
     def _already_there(self, request: Request, seen_id: int, latest: Snapshot) -> Snapshot | None:
-        """Our own snapshot among those that appeared since the last attempt: its answer was lost, not the commit."""
+        """The same numbered commit among the snapshots that appeared since the last look.
+
+        A second driver of the same job may have published it. Batch commits share one identifier and are never the
+        same: an attempt of ours that lost is certainly not there, so whoever is there under our name is another job.
+        """
+        if request.identifier == BATCH_IDENTIFIER:
+            return None
         for snapshot_id in range(seen_id + 1, latest.id + 1):
             snapshot = self._store.snapshots.find(snapshot_id)
             if snapshot is not None and snapshot.identity == (self._user, request.identifier, request.kind):

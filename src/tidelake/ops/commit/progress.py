@@ -19,10 +19,11 @@ from tidelake.store.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is known of one identifier: wholly done, or the snapshots of it that were found."""
+    """What is known of one identifier: wholly done, or the snapshots of it that were found up to `seen_id`."""
 
     done: bool = False
     snapshots: tuple[Snapshot, ...] = ()
+    seen_id: int = 0
 
     def kinds(self) -> frozenset[CommitKind]:
         """The kinds of snapshot that exist for the identifier."""
@@ -35,7 +36,10 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
     Raises:
         CommitUnknownError: it was about to be published once, and the snapshots that would tell have expired.
     """
-    committed = newest_committed(snapshots, progress)
+    # Looked at first: what appears while we search has a greater id, and the commit looks for it there.
+    latest = snapshots.latest()
+    seen_id = latest.id if latest else 0
+    committed = newest_committed(latest, progress)
     if committed is not None and committed > identifier:
         return Published(done=True)
     found: list[Snapshot] = []
@@ -53,7 +57,7 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
             break
         found.append(snapshot)
     if found:
-        return Published(snapshots=tuple(reversed(found)))
+        return Published(snapshots=tuple(reversed(found)), seen_id=seen_id)
     if committed == identifier:
         return Published(done=True)
     if progress.pending == identifier and not _all_seen(snapshots, progress.after, oldest_seen):
@@ -64,12 +68,11 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
             after_snapshot=progress.after,
             hint="check whether its rows are in the table, then commit them under a new identifier if they are not",
         )
-    return Published()
+    return Published(seen_id=seen_id)
 
 
-def newest_committed(snapshots: SnapshotStore, progress: Progress) -> int | None:
+def newest_committed(latest: Snapshot | None, progress: Progress) -> int | None:
     """The newest identifier of the user that is certainly published, by its document and the carried property."""
-    latest = snapshots.latest()
     carried = latest.properties.get(PROPERTY_PREFIX + progress.user) if latest else None
     known = [progress.committed] if progress.committed is not None else []
     if carried is not None and carried.lstrip("-").isdigit():

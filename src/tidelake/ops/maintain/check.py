@@ -12,7 +12,7 @@ I10 files that nothing reaches are listed (a remark: they may belong to a runnin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -22,11 +22,24 @@ from tidelake.errors import TidelakeError
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.key_order import overlapping_neighbours
-from tidelake.spec.layout import INDEX_DIR, MANIFEST_DIR, STATISTICS_DIR, parse_bucket_name
+from tidelake.spec.layout import (
+    BRANCH_DIR,
+    BRANCH_PREFIX,
+    INDEX_DIR,
+    MANIFEST_DIR,
+    STATISTICS_DIR,
+    TAG_PREFIX,
+    parse_bucket_name,
+    parse_named,
+)
 from tidelake.spec.manifest import ADD, DELETE, identities, merge_entries
+from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.partition_path import partition_path
 from tidelake.spec.schema import schema_violations
 from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.tag import tag_from_json
+from tidelake.store.schemas import SchemaStore
+from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
 
 
@@ -77,6 +90,14 @@ class CheckReport:
         return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
 
 
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """How partition folders are named."""
+
+    legacy: bool
+    default_name: str
+
+
 @dataclass(slots=True)
 class _Walk:
     """What the walk over the snapshots collects."""
@@ -104,29 +125,63 @@ def check_table(
         default_name: folder name of null partition values.
     """
     walk = _Walk()
+    naming = _Naming(legacy_names, default_name)
+    ids, state = _check_branch(store, walk, naming, deep=deep)
+    for branch in _branches(store):
+        _check_branch(branch, walk, naming, deep=deep)
+    orphans = _check_files(store, walk)
+    files = 0 if state is None else state.num_rows
+    return CheckReport(store.env.io.root, len(ids), files, tuple(walk.findings), tuple(orphans))
+
+
+def _check_branch(store: TableStore, walk: _Walk, naming: _Naming, *, deep: bool) -> tuple[list[int], pa.Table | None]:
+    """Check the schemas, snapshots and tags of one branch; returns its snapshot ids and its newest live files."""
     _check_schemas(store, walk)
     ids = store.snapshots.ids()
     _check_dense(store, walk, ids)
     previous: Snapshot | None = None
     state: pa.Table | None = None
     for snapshot_id in ids:
-        place = f"snapshot-{snapshot_id}"
+        place = store.layout.snapshot_path(snapshot_id)
         try:
             snapshot = store.snapshots.get(snapshot_id)
             state = _check_snapshot(store, walk, previous, snapshot, place)
         except TidelakeError as error:
             walk.error("I3", str(error), place)
-            snapshot, state = None, None
+            previous, state = None, None
+            continue
         previous = snapshot
-        if state is not None and (deep or snapshot_id == ids[-1]):
-            _reach_data(store, walk, state, legacy_names, default_name)
+        _reach_data(store, walk, state, naming)
+        if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
-        elif state is not None:
-            _reach_data(store, walk, state, legacy_names, default_name)
-    files = _check_files(store, walk)
-    return CheckReport(
-        store.env.io.root, len(ids), 0 if state is None else state.num_rows, tuple(walk.findings), tuple(files)
-    )
+    _check_tags(store, walk, naming)
+    return ids, state
+
+
+def _check_tags(store: TableStore, walk: _Walk, naming: _Naming) -> None:
+    for each in store.env.io.list(store.layout.tag_dir):
+        if each.is_dir or parse_named(each.name, TAG_PREFIX) is None:
+            continue
+        try:
+            tag = tag_from_json(store.env.io.read(each.path, limit=16 << 20), path=each.path)
+            state = _check_snapshot(store, walk, None, tag.snapshot, each.path)
+        except TidelakeError as error:
+            walk.error("I3", str(error), each.path)
+            continue
+        _reach_data(store, walk, state, naming)
+
+
+def _branches(store: TableStore) -> Iterator[TableStore]:
+    """The stores of the other branches, whose manifests and data lie beside those of the main one."""
+    if store.layout.branch != MAIN_BRANCH:
+        return
+    io = store.env.io
+    for each in io.list(BRANCH_DIR):
+        name = parse_named(each.name, BRANCH_PREFIX)
+        if each.is_dir and name is not None:
+            layout = replace(store.layout, branch=name)
+            schemas = SchemaStore(io, layout)
+            yield replace(store, layout=layout, schemas=schemas, snapshots=SnapshotStore(io, layout))
 
 
 # ------------------------------------------------------------------------------------------------ documents
@@ -211,7 +266,7 @@ def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifest
 # ------------------------------------------------------------------------------------------------ data files
 
 
-def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, legacy: bool, default_name: str) -> None:
+def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, naming: _Naming) -> None:
     inside = state.filter(pc.is_null(state.column("external_path")))
     folders: dict[tuple[bytes, int], str] = {}
     columns = ("partition", "bucket", "file_name", "file_size", "extra_files")
@@ -222,8 +277,8 @@ def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, legacy: bool, d
                 store.schema.partition_keys,
                 values,
                 store.schema.partition_types,
-                legacy=legacy,
-                default_name=default_name,
+                legacy=naming.legacy,
+                default_name=naming.default_name,
             )
             folders[partition, bucket] = store.layout.bucket_dir(path.rstrip("/"), bucket)
         folder = folders[partition, bucket]
