@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 
 class Peer:
@@ -37,7 +38,7 @@ class Peer:
     def seconds(self, work: str, **arguments: object) -> float:
         return float(str(self.ask(work, **arguments)["seconds"]))
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

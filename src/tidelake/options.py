@@ -45,6 +45,7 @@ __all__ = [
     "format_duration",
     "nearest",
     "option",
+    "option_text",
     "parse_bool",
     "parse_bytes",
     "parse_duration",
@@ -571,3 +572,18 @@ def unknown_keys(
 
 def _declared_keys() -> set[str]:
     return {key for spec in all_options() for key in (spec.key, *spec.fallback)}
+
+
+def option_text(key: object, value: object) -> str:
+    """The text of an option given as a Python value.
+
+    Raises:
+        InvalidInputError: it is neither text, number nor truth value.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise InvalidInputError(
+        "option must be a text, a number or a truth value", code="option-value", option=key, got=type(value).__name__
+    )

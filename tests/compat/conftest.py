@@ -12,12 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pytest
+
+import oracle
+from compat.checks import Written
 from compat.write_tables import RELEASES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,23 +91,6 @@ def peers() -> Callable[..., Any]:
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
-
-
-class Written:
-    """The tables of one release and what its Java says of them."""
-
-    def __init__(self, release: str, folder: Path) -> None:
-        self.release, self.folder = release, folder
-        self.expected: dict[str, dict[str, Any]] = json.loads((folder / "expected.json").read_text())
-
-    def views(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """(table, branch, facts) of every branch of every table."""
-        for name, branches in self.expected.items():
-            for branch, facts in branches.items():
-                yield name, branch, facts
-
-    def table_folder(self, name: str) -> Path:
-        return self.folder / "d.db" / name
 
 
 @pytest.fixture(scope="session", params=RELEASES)

@@ -55,7 +55,7 @@ def value_row(n: int) -> tuple[Any, ...]:
     return (
         n, n % 2 == 0, n - 100, -300 * n, 2**40 * n, n / 3, -n / 7, "ab", text, bytes([n, 255, 0]) * 9,
         Decimal(n) / 4 * -1, Decimal(10**20 * n).scaleb(-3), dt.date(1969, 12, 30) + dt.timedelta(days=n),
-        moment.replace(microsecond=moment.microsecond // 1000 * 1000), moment, moment.replace(tzinfo=dt.timezone.utc),
+        moment.replace(microsecond=moment.microsecond // 1000 * 1000), moment, moment.replace(tzinfo=dt.UTC),
         [n, None], {"k": n}, {"x": n, "y": "z"},
     )  # fmt: skip
 
@@ -223,11 +223,11 @@ def evolution(c: Catalog) -> Table:
     t = c.create_table("d.evolution", fields, ["id"], options={"bucket": 1}, comment='says "hello"\t\\ü')
     t.write([(1, 5, {"a": 1, "b": {"q": "x"}})])
     t.alter(("add", "n", "STRING", "first"), ("rename", "v", "w"), ("type", "w", "BIGINT"))
-    t.write([{"id": 2, "w": 2**40, "n": "x", "r": {"a": 2, "b": None}}])
+    t.write([{"id": 2, "w": 2**40, "n": "x", "r": {"a": 2, "b": {"q": None}}}])
     nested = [] if oracle.running() == "0.9.0" else [("add", ["r", "c"], "ARRAY<ROW<z INT>>")]
     t.alter(*nested, ("drop", "n"), ("set", "snapshot.num-retained.min", "5"))
     t.alter(("add", "n", "INT", ("after", "id")), ("comment", "n", "again"))
-    t.write([{"id": 3, "w": 1, "n": 7, "r": None}])
+    t.write([{"id": 3, "w": 1, "n": 7, "r": {"a": None, "b": {"q": "y"}}}])
     t.compact()
     return t
 

@@ -76,6 +76,8 @@ class Walk:
     """Visits faults in one kind of storage. `opened` gives an empty storage that holds an image."""
 
     opened: Callable[[Image], FileIO]
+    end_every: int = 10
+    """Every how many storages the replay goes on to the end of the scenario; else it goes one step further."""
     seen: set[bytes] = field(default_factory=set)
     visits: int = 0
     looked_at: int = 0
@@ -99,7 +101,9 @@ class Walk:
         if state not in self.seen:
             self.seen.add(state)
             self.looked_at += 1
-            look_and_replay(io.inner, number, where, acked=outcome == "acked", to_the_end=self.looked_at % 10 == 0)
+            look_and_replay(
+                io.inner, number, where, acked=outcome == "acked", to_the_end=self.looked_at % self.end_every == 0
+            )
 
     def _start(self, number: int) -> FileIO:
         io = self.opened(clean_run()[0][number])

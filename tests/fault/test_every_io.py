@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from fault.harness import Image, Walk, distinct_modes, doors, memory_with, step_
 from s3_server import BUCKET, moto_s3
 from tidelake.io import FileIO, LocalFileIO, open_fileio
 from tidelake.io.ids import SeededIds
+from tidelake.io.local import Durability
 from tidelake.testing import Fault, MemoryFileIO
 from tidelake.testing.faulty import READS
 from tidelake.testing.scenario import SCENARIO, restore_image
@@ -36,20 +37,23 @@ def test_in_memory_every_operation_fails_in_every_way(number: int) -> None:
 
 @pytest.mark.parametrize("number", STEPS, ids=step_names())
 def test_on_disk_every_operation_fails_before_and_dies_after(number: int, tmp_path: Path) -> None:
-    walk = Walk(lambda image: _folder_with(image, tmp_path / "lake", durability="none"))
-    for op in walk.operations(number):
+    walk = Walk(lambda image: folder_with(image, tmp_path / "lake", durability="none"))
+    operations = walk.operations(number)
+    handles = len(list(Path("/proc/self/fd").iterdir()))
+    for op in operations:
         for fault in (Fault.BEFORE,) if op.name in READS else (Fault.BEFORE, Fault.CRASH_AFTER):
             walk.visit(number, op, fault)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= handles
 
 
 def test_on_disk_with_fsync_a_sample_of_operations_fails_in_every_way(tmp_path: Path) -> None:
-    walk = Walk(lambda image: _folder_with(image, tmp_path / "lake", durability="fsync"))
-    _visit_sample(walk, count=60, seed=1)
+    walk = Walk(lambda image: folder_with(image, tmp_path / "lake", durability="fsync"))
+    visit_sample(walk, count=60, seed=1)
 
 
 @pytest.mark.s3
 def test_on_s3_a_sample_of_operations_fails_in_every_way(s3_options: dict[str, str]) -> None:
-    _visit_sample(Walk(_bucket(s3_options)), count=12, seed=2)
+    visit_sample(Walk(bucket_with(s3_options)), count=12, seed=2)
 
 
 def test_the_scenario_uses_every_kind_of_operation_a_commit_needs() -> None:
@@ -63,7 +67,7 @@ def s3_options() -> Iterator[dict[str, str]]:
         yield options
 
 
-def _visit_sample(walk: Walk, *, count: int, seed: int) -> None:
+def visit_sample(walk: Walk, *, count: int, seed: int) -> None:
     """Visit points chosen by the seed, those that change something more often than reads."""
     chance = SeededIds(seed)
     by_step = [Walk(memory_with).operations(number) for number in STEPS]
@@ -80,20 +84,22 @@ def _visit_sample(walk: Walk, *, count: int, seed: int) -> None:
     assert walk.visits == count
 
 
-def _folder_with(image: Image, folder: Path, *, durability: str) -> FileIO:
+def folder_with(image: Image, folder: Path, *, durability: Durability) -> FileIO:
+    """The folder, emptied and filled with an image."""
     shutil.rmtree(folder, ignore_errors=True)
     for path, data in image.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    return LocalFileIO(folder, durability="fsync" if durability == "fsync" else "none", ids=SeededIds(0))
+    return LocalFileIO(folder, durability=durability, ids=SeededIds(0))
 
 
-def _bucket(options: dict[str, str]) -> object:
+def bucket_with(options: dict[str, str], name: str = "every") -> Callable[[Image], FileIO]:
+    """How to get a fresh folder of the bucket that holds an image."""
     numbers = itertools.count()
 
     def opened(image: Image) -> FileIO:
-        io = open_fileio(f"s3://{BUCKET}/every-{next(numbers)}", options, doors(MemoryFileIO(), 0))
+        io = open_fileio(f"s3://{BUCKET}/{name}-{next(numbers)}", options, doors(MemoryFileIO(), 0))
         restore_image(io, image)
         return io
 

@@ -17,7 +17,7 @@ import pytest
 
 from fault.harness import doors, memory_with
 from tidelake.catalog.filesystem import Lake
-from tidelake.errors import CommitConflictError
+from tidelake.errors import CommitConflictError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitResult
@@ -294,6 +294,35 @@ def test_another_seed_is_another_history() -> None:
     assert len(histories) == 8
 
 
+def test_without_preemptions_one_process_follows_the_other() -> None:
+    history = play([append_numbered, overwrite_static], Preemptions())
+    processes = [move.process for move in history.moves]
+    assert processes == sorted(processes)
+    assert [s.commit_user for s in read_snapshots(Lake(doors(history.storage, 1)).table(NAME))] == [
+        "start",
+        "start",
+        "append-numbered-0",
+        "append-numbered-0",
+        "overwrite-static-1",
+    ]
+
+
+def test_a_preemption_hands_over_at_exactly_that_step() -> None:
+    history = play([append_numbered, append_numbered], Preemptions(frozenset({5}), first=1))
+    processes = [move.process for move in history.moves]
+    assert processes[:5] == ["append-numbered-1"] * 5
+    assert processes[5] == "append-numbered-0"
+
+
+def test_an_error_of_one_process_is_its_result_and_does_not_stop_the_others() -> None:
+    def fail(env: Env, name: str, notes: Notes) -> None:
+        raise StorageError("no disk")
+
+    history = play([fail, append_numbered], Seeded(1))
+    assert isinstance(history.results["fail-0"].error, StorageError)
+    assert history.notes.acked == ["append-numbered-1-1", "append-numbered-1-2"]
+
+
 def test_of_two_compactions_of_the_same_files_exactly_one_wins() -> None:
     for seed in range(25):
         history = play([compact_the_start, compact_the_start], Seeded(seed), seed=seed)
@@ -328,7 +357,6 @@ def append_once(env: Env, name: str, notes: Notes) -> Callable[[], None]:
     session = Session(env, user=name)
     note = Note(add={"d1": (name,)})
     session.committer()
-    session.prepare(add=note.add)
     committable = replace(session.prepare(add=note.add), properties={TAG: name})
     notes.notes[name] = note
 
@@ -355,7 +383,7 @@ def overwrite_once(env: Env, name: str, notes: Notes) -> Callable[[], None]:
 Prepared = Callable[[Env, str, Notes], Callable[[], None]]
 
 
-def all_schedules(pair: tuple[Prepared, Prepared], *, preemptions: int, every: int = 1) -> tuple[int, int]:
+def all_schedules(pair: tuple[Prepared, Prepared], *, preemptions: int) -> tuple[int, int]:
     """Play every schedule of two prepared commits with at most so many preemptions; how many, and lost races."""
     played = lost_races = 0
     longest = 0

@@ -15,6 +15,7 @@ from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.env import Env
 from tidelake.io.selftest import probe_create_exclusive
 from tidelake.ops.define.schemas import run_create
+from tidelake.options import option_text
 from tidelake.spec.arrow_types import from_arrow
 from tidelake.spec.layout import SCHEMA_PREFIX, TableLayout, database_dir, parse_database_dir, parse_numbered, table_dir
 from tidelake.spec.option_catalog import unknown_keys
@@ -184,7 +185,7 @@ def split_name(name: str) -> tuple[str, str]:
     """
     database, dot, table = name.partition(".")
     if not dot or not database or not table or "." in table:
-        raise InvalidInputError("table name must be database.table", name=name)
+        raise InvalidInputError("table name must be database.table", name=ascii(name[:80]))
     return database, table
 
 
@@ -205,21 +206,6 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
     if len(set(schema.names)) < len(schema.names):
         raise InvalidInputError("two columns share a name", columns=", ".join(schema.names))
     return {column.name: from_arrow(column.type, column.nullable) for column in schema}
-
-
-def option_text(key: object, value: object) -> str:
-    """The text of an option given as a Python value.
-
-    Raises:
-        InvalidInputError: it is neither text, number nor truth value.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise InvalidInputError(
-        "option must be a text, a number or a truth value", code="option-value", option=key, got=type(value).__name__
-    )
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:

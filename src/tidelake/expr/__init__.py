@@ -1,5 +1,53 @@
-"""Predicates: a small tree, its exact evaluation on Arrow columns and its pruning by statistics."""
+"""Expressions: predicates and scalars, their exact evaluation on Arrow columns and their pruning by statistics.
 
-from tidelake.expr.tree import ALWAYS, And, Column, Compare, In, IsNull, Not, Or, Predicate, col
+Trees are built with `col` and `lit`, or parsed from SQL text (`tidelake.expr.parse`, the only part that needs sqlglot).
+"""
 
-__all__ = ["ALWAYS", "And", "Column", "Compare", "In", "IsNull", "Not", "Or", "Predicate", "col"]
+from tidelake.expr.scalar import (
+    Arithmetic,
+    Call,
+    Cast,
+    Coalesce,
+    ColumnRef,
+    Literal,
+    Member,
+    Negate,
+    NullIf,
+)
+from tidelake.expr.tree import (
+    ALWAYS,
+    NEVER,
+    UNKNOWN,
+    And,
+    Case,
+    Column,
+    Compare,
+    Holds,
+    In,
+    Is,
+    IsNull,
+    Like,
+    Missing,
+    Not,
+    Or,
+    Predicate,
+    Regex,
+    Scalar,
+    StartsWith,
+    Term,
+    Test,
+    Truth,
+    Unknown,
+    call,
+    case,
+    coalesce,
+    col,
+    lit,
+)
+
+__all__ = [
+    "ALWAYS", "NEVER", "UNKNOWN", "And", "Arithmetic", "Call", "Case", "Cast", "Coalesce", "Column", "ColumnRef",
+    "Compare", "Holds", "In", "Is", "IsNull", "Like", "Literal", "Member", "Missing", "Negate", "Not", "NullIf", "Or",
+    "Predicate", "Regex", "Scalar", "StartsWith", "Term", "Test", "Truth", "Unknown", "call", "case", "coalesce", "col",
+    "lit",
+]  # fmt: skip

@@ -9,9 +9,30 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.expr.evaluate import constant, typed_scalar
-from tidelake.expr.tree import And, Compare, In, IsNull, Not, Or, Predicate
+from tidelake.errors import InvalidInputError
+from tidelake.expr.coerce import common_type, is_text, meet, monotone
+from tidelake.expr.evaluate import constant, literal_scalar, read_text, typed_scalar
+from tidelake.expr.scalar import ColumnRef, Literal
+from tidelake.expr.tree import (
+    SAME,
+    And,
+    Compare,
+    Holds,
+    In,
+    Is,
+    IsNull,
+    Like,
+    Missing,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Test,
+    Unknown,
+    flattened,
+)
 
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", SAME: SAME}
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -31,30 +52,93 @@ def may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) ->
     Raises:
         InvalidInputError: a value does not fit its column's type.
     """
+    try:
+        return _may_match(predicate, bounds, count)
+    except RecursionError as cause:
+        raise InvalidInputError("predicate is nested too deeply", hint="use IN for a long list of values") from cause
+
+
+def _may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -> pa.BooleanArray:
     match predicate:
-        case And(parts):
-            return reduce(pc.and_, (may_match(part, bounds, count) for part in parts), constant(True, count))
-        case Or(parts):
-            return reduce(pc.or_, (may_match(part, bounds, count) for part in parts), constant(False, count))
+        case And():
+            parts = (_may_match(part, bounds, count) for part in flattened(predicate))
+            return reduce(pc.and_, parts, constant(True, count))
+        case Or():
+            parts = (_may_match(part, bounds, count) for part in flattened(predicate))
+            return reduce(pc.or_, parts, constant(False, count))
         case Not(IsNull(name)) if name in bounds:
             return _known(pc.less(bounds[name].null_count, bounds[name].row_count))
+        case Not(StartsWith(name, prefix)) if name in bounds:
+            return _some_start_otherwise(bounds[name], prefix)
         case Not(part):
             negated = _negated(part)
-            return constant(True, count) if negated is None else may_match(negated, bounds, count)
+            return constant(True, count) if negated is None else _may_match(negated, bounds, count)
         case In(name, options):
-            return may_match(Or(tuple(Compare(name, "=", option) for option in options)), bounds, count)
+            return _may_match(Or(tuple(Compare(name, "=", option) for option in options)), bounds, count)
         case IsNull(name) if name in bounds:
             return _known(pc.greater(bounds[name].null_count, 0))
         case Compare(name, op, value) if name in bounds:
             return _compare(bounds[name], name, op, value, count)
-    return constant(True, count)
+        case StartsWith(name, prefix) if name in bounds:
+            return _some_start(bounds[name], prefix)
+        case Test(ColumnRef(name), op, Literal() as value) if name in bounds:
+            return _test(bounds[name], name, op, value, count)
+        case Test(Literal() as value, op, ColumnRef(name)) if name in bounds:
+            return _test(bounds[name], name, _MIRRORED[op], value, count)
+        case Unknown():
+            return constant(False, count)
+    simpler = _simpler(predicate)
+    return constant(True, count) if simpler is None else _may_match(simpler, bounds, count)
+
+
+def _simpler(predicate: Predicate) -> Predicate | None:
+    """A predicate that holds wherever this one does, and that bounds say more about."""
+    match predicate:
+        case Holds(ColumnRef(name)):
+            return Compare(name, "=", True)
+        case Missing(ColumnRef(name)):
+            return IsNull(name)
+        case Is(part, True):
+            return part
+        case Is(part, False):
+            return Not(part)
+        case Like(ColumnRef(name), pattern, False):
+            return StartsWith(name, like_prefix(pattern))
+    return None
+
+
+def like_prefix(pattern: str) -> str:
+    """What every text that fits a pattern of LIKE begins with."""
+    prefix, characters = "", iter(pattern)
+    for character in characters:
+        if character in "%_":
+            break
+        prefix += next(characters, "") if character == "\\" else character
+    return prefix
 
 
 def _compare(bounds: Bounds, name: str, op: str, value: object, count: int) -> pa.BooleanArray:
     if value is None:
         return constant(False, count)  # a comparison with null is never true
     scalar = typed_scalar(value, bounds.low.type, name)
-    low, high = bounds.low, bounds.high
+    return _inside(bounds, op, _ordered(bounds.low), _ordered(bounds.high), scalar)
+
+
+def _test(bounds: Bounds, name: str, op: str, value: Literal, count: int) -> pa.BooleanArray:
+    """A comparison with a constant of another type: the bounds go to the type in which both meet."""
+    if value.value is None:
+        return _known(pc.greater(bounds.null_count, 0)) if op == SAME else constant(False, count)
+    scalar = literal_scalar(value)
+    if is_text(scalar.type) and not is_text(bounds.low.type):
+        scalar = read_text(scalar, bounds.low.type, Test(ColumnRef(name), op, value))
+    dtype = common_type(bounds.low.type, scalar.type)
+    if dtype is None or not monotone(bounds.low.type, scalar.type):
+        return constant(True, count)
+    low, high = (meet(_ordered(bound), dtype) for bound in (bounds.low, bounds.high))
+    return _inside(bounds, "=" if op == SAME else op, low, high, meet(scalar, dtype))
+
+
+def _inside(bounds: Bounds, op: str, low: pa.Array, high: pa.Array, scalar: pa.Scalar) -> pa.BooleanArray:
     match op:
         case "=":
             inside = pc.and_(_known(pc.less_equal(low, scalar)), _known(pc.greater_equal(high, scalar)))
@@ -68,8 +152,35 @@ def _compare(bounds: Bounds, name: str, op: str, value: object, count: int) -> p
             inside = _known(pc.greater(high, scalar))
         case _:
             inside = _known(pc.greater_equal(high, scalar))
-    all_null = pc.fill_null(pc.equal(bounds.null_count, bounds.row_count), False)
-    return pc.and_(inside, pc.invert(all_null))
+    return pc.and_(inside, _some_value(bounds))
+
+
+def _some_start(bounds: Bounds, prefix: str) -> pa.BooleanArray:
+    if not is_text(bounds.low.type):
+        return constant(True, len(bounds.low))
+    below = pc.or_(pc.less(bounds.low, prefix), pc.starts_with(bounds.low, pattern=prefix))
+    inside = pc.and_(_known(below), _known(pc.greater_equal(bounds.high, prefix)))
+    return pc.and_(inside, _some_value(bounds))
+
+
+def _some_start_otherwise(bounds: Bounds, prefix: str) -> pa.BooleanArray:
+    if not is_text(bounds.low.type):
+        return constant(True, len(bounds.low))
+    # Between two texts of one prefix there are only texts of that prefix.
+    both = pc.and_(pc.starts_with(bounds.low, pattern=prefix), pc.starts_with(bounds.high, pattern=prefix))
+    return pc.and_(pc.invert(pc.fill_null(both, False)), _some_value(bounds))
+
+
+def _some_value(bounds: Bounds) -> pa.BooleanArray:
+    """Whether not all rows are null."""
+    return pc.invert(pc.fill_null(pc.equal(bounds.null_count, bounds.row_count), False))
+
+
+def _ordered(bound: pa.Array) -> pa.Array:
+    """The bound where it bounds anything: some writers record NaN, which every comparison would call false."""
+    if not pa.types.is_floating(bound.type):
+        return bound
+    return pc.if_else(pc.is_nan(bound), pa.scalar(None, bound.type), bound)
 
 
 def _known(mask: pa.BooleanArray) -> pa.BooleanArray:
@@ -81,6 +192,12 @@ def _negated(part: Predicate) -> Predicate | None:
     match part:
         case Compare(name, op, value):
             return Compare(name, _OPPOSITE[op], value)
+        case Test(left, op, right) if op in _OPPOSITE:
+            return Test(left, _OPPOSITE[op], right)
+        case Holds(ColumnRef(name)):
+            return Compare(name, "=", False)
+        case Unknown():
+            return part
         case In(name, options):
             return And(tuple(Compare(name, "!=", option) for option in options))
         case And(parts):

@@ -7,7 +7,7 @@ protocol with the real thing here and a fake in `tidelake.testing`.
 from tidelake.io.clock import Clock, SystemClock, next_time_ms
 from tidelake.io.env import Env
 from tidelake.io.executor import Executor, SerialExecutor, ThreadExecutor
-from tidelake.io.fileio import Created, Exists, FileIO, FileStatus, InputFile, Outcome, Unknown, normalize
+from tidelake.io.fileio import Created, Exists, FileIO, FileStatus, InputFile, Outcome, OutputFile, Unknown, normalize
 from tidelake.io.ids import Ids, SeededIds, SystemIds
 from tidelake.io.local import LocalFileIO
 from tidelake.io.memory import MemoryFileIO
@@ -32,6 +32,7 @@ __all__ = [
     "MemoryFileIO",
     "ObjectStoreFileIO",
     "Outcome",
+    "OutputFile",
     "RetryOptions",
     "Secret",
     "SeededIds",

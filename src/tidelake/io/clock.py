@@ -6,6 +6,7 @@ Wall-clock time is only ever written down, never used to order commits: two mach
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -43,3 +44,10 @@ def next_time_ms(clock: Clock, previous_ms: int | None) -> int:
     """The time to write into a new version: now, but always later than that of the version before it."""
     now = clock.now_ms()
     return now if previous_ms is None else max(now, previous_ms + 1)
+
+
+def local_time_ms(clock: Clock) -> int:
+    """The local wall-clock time, as if it were UTC: how the format notes when a file was made."""
+    now = clock.now_ms()
+    offset = datetime.fromtimestamp(now / 1000, tz=UTC).astimezone().utcoffset()
+    return now + (int(offset.total_seconds() * 1000) if offset else 0)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from tidelake.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from tidelake.errors import FormatError, InvalidInputError, NotFoundError, StorageError, TidelakeError
 
 SEGMENT_BYTES_MAX = 255
 """The longest name of a file or folder; the limit of the common file systems."""
@@ -82,6 +82,40 @@ class InputFile(Protocol):
         """Let go of the file."""
 
 
+class OutputFile(Protocol):
+    """A new file being written front to back; Arrow writes to it as to any Python file.
+
+    It is not there to be referenced before `close` has returned. Who does not get that far calls `abort`.
+    """
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` or `abort` was called."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Append all of the data; returns its length.
+
+        Raises:
+            StorageError: the storage failed; only `abort` makes sense now.
+        """
+
+    def tell(self) -> int:
+        """How many bytes were written so far."""
+
+    def flush(self) -> None:
+        """Nothing the caller needs: what was written is safe after `close`."""
+
+    def close(self) -> None:
+        """Complete the file, and make it survive a power loss if it was opened so; closing twice is fine.
+
+        Raises:
+            StorageError: the storage failed, or the name is taken (`file-exists`); nothing of ours is left.
+        """
+
+    def abort(self) -> None:
+        """Remove what was written, as far as the storage lets us; after `close` this does nothing."""
+
+
 class FileIO(Protocol):
     """A storage seen through a root. Implementations are safe to use from several threads."""
 
@@ -123,6 +157,13 @@ class FileIO(Protocol):
 
         Raises:
             StorageError: the storage failed, or the name is taken (`file-exists`); nothing was replaced.
+        """
+
+    def open_output(self, path: str, *, durable: bool = True) -> OutputFile:
+        """Write a new file piece by piece, for what is too large to hold in memory; otherwise as `write`.
+
+        Raises:
+            StorageError: the storage failed, or the name is taken (`file-exists`).
         """
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
@@ -310,6 +351,109 @@ def truncated(path: str, start: int, length: int, size: int) -> FormatError:
         size=size,
         hint="the file is damaged, or what refers to it is",
     )
+
+
+class BufferedOutput:
+    """An `OutputFile` that gathers small writes and hands on large pieces.
+
+    Arrow writes a page header of some forty bytes before every page of a megabyte; each should not be a system call.
+    """
+
+    def __init__(
+        self,
+        put: Callable[[bytes | memoryview], None],
+        finish: Callable[[], None],
+        discard: Callable[[], None],
+        *,
+        piece_bytes: int = 1 << 20,
+    ) -> None:
+        """Wrap the three calls of a storage.
+
+        Args:
+            put: Appends a piece.
+            finish: Completes the file after the last piece.
+            discard: Removes what was put; called when anything failed and must not raise.
+            piece_bytes: From this size on data is handed on.
+        """
+        self._put = put
+        self._finish = finish
+        self._discard = discard
+        self._piece_bytes = piece_bytes
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._position = 0
+        self.closed = False
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def readable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Append all of the data; returns its length.
+
+        Raises:
+            InvalidInputError: the file is closed.
+            StorageError: the storage failed.
+        """
+        if self.closed:
+            raise InvalidInputError("file is closed")
+        view = memoryview(data)
+        size = view.nbytes
+        self._position += size
+        if size >= self._piece_bytes:
+            self._drain()
+            self._put(view)
+            return size
+        # Copied, because the caller may reuse its buffer.
+        self._pending.append(bytes(view))
+        self._pending_bytes += size
+        if self._pending_bytes >= self._piece_bytes:
+            self._drain()
+        return size
+
+    def tell(self) -> int:
+        """How many bytes were written so far."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing: what was written is safe after `close`."""
+
+    def close(self) -> None:
+        """Complete the file; closing twice is fine.
+
+        Raises:
+            StorageError: the storage failed; nothing of ours is left.
+        """
+        if self.closed:
+            return
+        try:
+            self._drain()
+            self._finish()
+        except TidelakeError:
+            self.abort()
+            raise
+        self.closed = True
+
+    def abort(self) -> None:
+        """Remove what was written; after `close` this does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self._pending = []
+        self._discard()
+
+    def _drain(self) -> None:
+        if self._pending:
+            piece, self._pending, self._pending_bytes = b"".join(self._pending), [], 0
+            self._put(piece)
 
 
 class BytesFile(io.BytesIO):

@@ -22,6 +22,7 @@ never.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
@@ -31,11 +32,13 @@ from typing import Any, Literal
 from tidelake.errors import FormatError, InvalidInputError, StorageError, TidelakeError
 from tidelake.io.fileio import (
     SEGMENT_BYTES_MAX,
+    BufferedOutput,
     Created,
     Exists,
     FileStatus,
     InputFile,
     Outcome,
+    OutputFile,
     Unknown,
     check_range,
     file_path,
@@ -233,6 +236,51 @@ class LocalFileIO:
             raise taken(self._shown(path)) from error
         except OSError as error:
             raise self._failed(error, "file could not be written", path, writing=True) from error
+
+    def open_output(self, path: str, *, durable: bool = True) -> OutputFile:
+        """Write a new file piece by piece under a name nobody else uses.
+
+        Raises:
+            StorageError: the file system failed, or the name is taken.
+        """
+        target = self._file(path)
+        try:
+            fd = self._open_new(target)
+        except FileExistsError as error:
+            raise taken(self._shown(path)) from error
+        except OSError as error:
+            raise self._failed(error, "file could not be written", path, writing=True) from error
+        opened = True
+
+        def shut() -> None:
+            nonlocal opened
+            if opened:
+                opened = False
+                self._posix.close(fd)
+
+        def put(data: bytes | memoryview) -> None:
+            try:
+                self._posix.write(fd, data)
+            except OSError as error:
+                raise self._failed(error, "file could not be written", path, writing=True) from error
+
+        def finish() -> None:
+            try:
+                if durable and self._disk.fsync:
+                    self._posix.fsync(fd)
+                # Closing can report a write that failed late (network file systems): let it count.
+                shut()
+                if durable:
+                    self._sync_folder(os.path.dirname(target))
+            except OSError as error:
+                raise self._failed(error, "file could not be written", path, writing=True) from error
+
+        def discard() -> None:
+            with contextlib.suppress(OSError):
+                shut()
+            self._unlink_quietly(target)
+
+        return BufferedOutput(put, finish, discard)
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Replace the file by way of a temporary one.

@@ -15,12 +15,14 @@ from typing import NoReturn
 from tidelake.errors import InvalidInputError, StorageError
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.fileio import (
+    BufferedOutput,
     BytesFile,
     Created,
     Exists,
     FileStatus,
     InputFile,
     Outcome,
+    OutputFile,
     check_range,
     file_path,
     join,
@@ -126,6 +128,19 @@ class MemoryFileIO:
         """
         if isinstance(self.create_exclusive(path, data), Exists):
             raise taken(self._shown(path))
+
+    def open_output(self, path: str, *, durable: bool = True) -> OutputFile:  # noqa: ARG002 - memory is never durable
+        """Write a new file piece by piece; it appears when it is closed.
+
+        Raises:
+            StorageError: the name is taken.
+        """
+        if self.exists(path, folder=False):
+            raise taken(self._shown(path))
+        pieces: list[bytes] = []
+        return BufferedOutput(
+            lambda data: pieces.append(bytes(data)), lambda: self.write(path, b"".join(pieces)), pieces.clear
+        )
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - see write
         """Replace the file.

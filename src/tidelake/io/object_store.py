@@ -12,6 +12,7 @@ prefixes: they exist while an object is below them.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from typing import Any
 from tidelake.errors import InvalidInputError, StorageError, TidelakeError
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.fileio import (
+    BufferedOutput,
     Created,
     Exists,
     FileStatus,
     InputFile,
     Outcome,
+    OutputFile,
     RangeFile,
     Unknown,
     check_range,
@@ -49,6 +52,9 @@ FOLDER_MARKER = ".folder"
 
 PUT_BYTES_MAX = 32 << 20
 """Larger new files are uploaded in parts, after a look that the name is free."""
+
+PART_BYTES = 16 << 20
+"""Size of a part of an object that is written piece by piece."""
 
 _DELETE_BATCH = 1_000
 _PUBLISH_RETRY = RetryOptions(delay_min_ms=50, delay_max_ms=1_000, tries_min=1, tries_max=4)
@@ -248,6 +254,16 @@ class ObjectStoreFileIO:
                     hint="the object may be there; nothing refers to it, so write again under a fresh name",
                 ) from None
 
+    def open_output(self, path: str, *, durable: bool = True) -> OutputFile:  # noqa: ARG002 - a put is durable
+        """Write a new object piece by piece; a large one is uploaded in parts and appears when it is closed.
+
+        Raises:
+            StorageError: the store failed, or the name is taken.
+        """
+        if self.exists(path, folder=False):
+            raise taken(self._shown(path))
+        return _Upload(self, path).output
+
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a put is durable
         """Put the object, whatever was there.
 
@@ -414,6 +430,56 @@ class ObjectStoreFileIO:
         elif status == 501 or isinstance(error, self._bucket.exceptions.NotSupportedError):
             code, hint = "no-exclusive-create", "use a store with conditional puts (If-None-Match), or a catalog lock"
         return StorageError(message, code=code, path=shown, reason=_reason(error, self._bucket.secrets), hint=hint)
+
+
+class _Upload:
+    """One object on its way: held in memory while it is small, in parts from then on."""
+
+    def __init__(self, io: ObjectStoreFileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._parts: Any = None
+        self.output = BufferedOutput(self._put, self._finish, self._discard)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._held.append(bytes(data))
+        self._held_bytes += len(self._held[-1])
+        if self._held_bytes > PART_BYTES:
+            self._send()
+
+    def _send(self) -> None:
+        from obstore import open_writer
+
+        bucket, key = self._io._bucket, self._io._key(self._path)
+        data, self._held, self._held_bytes = b"".join(self._held), [], 0
+        try:
+            if self._parts is None:
+                self._parts = open_writer(bucket.store, key, buffer_size=PART_BYTES, max_concurrency=4)
+            self._parts.write(data)
+        except self._io._errors as error:
+            raise self._io._failed(error, "object could not be written", self._path, writing=True) from None
+
+    def _finish(self) -> None:
+        if self._parts is None:
+            self._io.write(self._path, b"".join(self._held))
+            return
+        self._send()
+        try:
+            self._parts.close()
+        except self._io._errors as error:
+            raise self._io._failed(error, "object could not be written", self._path, writing=True) from None
+
+    def _discard(self) -> None:
+        self._held = []
+        if self._parts is None:
+            return
+        # Parts that are never put together stay in the bucket and are paid for: put them together, then delete.
+        with contextlib.suppress(*self._io._errors):
+            self._parts.close()
+        with contextlib.suppress(StorageError):
+            self._io.delete(self._path)
 
 
 def _open_stores(

@@ -55,7 +55,7 @@ class Posix(Protocol):
     def open_new(self, path: str) -> int:
         """Create a file that must not exist and open it for writing."""
 
-    def write(self, fd: int, data: bytes) -> None:
+    def write(self, fd: int, data: bytes | memoryview) -> None:
         """Write all of the data."""
 
     def fsync(self, fd: int) -> None:
@@ -129,7 +129,7 @@ class RealPosix:
         """Create a file that must not exist and open it for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
-    def write(self, fd: int, data: bytes) -> None:
+    def write(self, fd: int, data: bytes | memoryview) -> None:
         """Write all of the data."""
         view = memoryview(data)
         while view:

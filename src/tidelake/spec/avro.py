@@ -30,6 +30,9 @@ MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
 # A block may expand this far whatever its ratio: tiny blocks of repeated values compress extremely well.
 EXPANSION_FREE = 1 << 20
+# Writers cut blocks at some ten kilobytes; nobody needs more than this of either.
+BLOCK_BYTES_MAX = 64 << 20
+BLOCKS_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ def parse_container(data: bytes, *, path: str) -> Container:
     blocks: list[Block] = []
     while position < len(data):
         start = position
+        if len(blocks) == BLOCKS_MAX:
+            raise FormatError("Avro file has too many blocks", path=path, offset=start, limit=BLOCKS_MAX)
         count, position = _read_long(data, position, path)
         size, position = _read_long(data, position, path)
         if count < 0 or size < 0 or size > len(data) - position - SYNC_SIZE:
@@ -159,7 +164,8 @@ def read_block(container: Container, block: Block, *, limits: Limits = LIMITS) -
         FormatError: unknown codec, damaged payload, or a payload that expands suspiciously.
     """
     payload = container.data[block.start : block.start + block.size]
-    limit = min(limits.manifest_bytes_max, max(EXPANSION_FREE, len(payload) * limits.manifest_ratio_max))
+    most = min(limits.manifest_bytes_max, max(BLOCK_BYTES_MAX, len(payload)))
+    limit = min(most, max(EXPANSION_FREE, len(payload) * limits.manifest_ratio_max))
     try:
         decompress = DECOMPRESSORS[container.codec]
     except KeyError as cause:
@@ -191,15 +197,17 @@ def read_blocks(container: Container, *, limits: Limits = LIMITS) -> list[RawBlo
         FormatError: as `read_block`, or the blocks together exceed the limit.
     """
     total = 0
+    # Many small blocks that each stay within their free expansion must not add up to a bomb.
+    most = min(limits.manifest_bytes_max, max(64 * EXPANSION_FREE, len(container.data) * limits.manifest_ratio_max))
     blocks: list[RawBlock] = []
     for block in container.blocks:
         raw = read_block(container, block, limits=limits)
         total += len(raw.payload)
-        if total > limits.manifest_bytes_max:
+        if total > most:
             raise FormatError(
                 "Avro file expands beyond the limit",
                 path=container.path,
-                limit_bytes=limits.manifest_bytes_max,
+                limit_bytes=most,
                 code="decompression-limit",
             )
         blocks.append(raw)
@@ -351,13 +359,15 @@ def _zstd_compress(data: bytes) -> bytes:
     return zstd.compress(data, options=options)
 
 
+_XZ_MEMORY = 128 << 20  # what its strongest preset needs; a header may ask for 4 GiB
+
 DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
     "zstandard": _bounded(zstd.ZstdDecompressor),
     "null": _null_decompress,
     "deflate": _deflate_decompress,
     "snappy": _snappy_decompress,
     "bzip2": _bounded(bz2.BZ2Decompressor),
-    "xz": _bounded(lzma.LZMADecompressor),
+    "xz": _bounded(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
 }
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "zstandard": _zstd_compress,

@@ -70,10 +70,12 @@ def flatten_schema(writer_schema: Any, layout: RecordLayout, *, path: str) -> Fl
     """
     leaves: list[tuple[tuple[str, ...], Any]] = []
     try:
-        _collect(writer_schema, (), layout, leaves)
+        _collect(writer_schema, (), {}, leaves)
     except (KeyError, TypeError, RecursionError) as cause:
         raise FormatError(f"{layout.kind} has an Avro schema that cannot be understood", path=path) from cause
     found = {leaf for leaf, _ in leaves}
+    if len(found) < len(leaves):
+        raise FormatError(f"{layout.kind} has an Avro schema with a field twice", path=path)
     _check_fields(found, layout, path)
     flat: list[dict[str, Any]] = []
     names: list[str] = []
@@ -86,6 +88,8 @@ def flatten_schema(writer_schema: Any, layout: RecordLayout, *, path: str) -> Fl
         first = column is layout.columns[0]
         flat.append({"name": name, "type": plain_type(avro_type)})
         sentinel.append(encode_long(SENTINEL_VERSION) if first else _empty_value(avro_type, layout, path))
+        if column:
+            _check_members(avro_type, column.type, layout, path)
     text = json.dumps({"type": "record", "name": "flat", "fields": flat}, separators=(",", ":"))
     return FlatSchema(text, tuple(names), b"".join(sentinel), len(flat))
 
@@ -116,6 +120,9 @@ def decode_blocks(
     read = _read_bulk if count >= BULK_COUNT else _read_few
     table = read(flat, payload, count + 1, projected, layout, path)
     _check_versions(table.column(version), layout, count, path)
+    for column in wanted:
+        if column.required and table.column(column.name).slice(0, count).null_count:
+            raise FormatError(f"{layout.kind} lacks a value", path=path, field=".".join(column.path))
     arrays = [
         table.column(column.name).slice(0, count)
         if column.name in present
@@ -139,7 +146,10 @@ def _read_bulk(
     sync = bytes(SYNC_SIZE)
     file = b"".join([*header, encode_long(0), sync, encode_long(count), encode_long(len(payload)), payload, sync])
     try:
-        frame = polars_avro.read_avro(io.BytesIO(file), columns=columns)
+        # The reader spins for ever where a block is longer than its records, unless one batch holds them all and
+        # nobody asks for a second one. Only the in-memory engine leaves the size of a batch to us.
+        scan = polars_avro.scan_avro(io.BytesIO(file), batch_size=count)
+        frame = scan.select(columns).limit(count).collect(engine="in-memory")
     except Exception as cause:
         raise _damaged(layout, path, cause) from cause
     except BaseException as cause:
@@ -151,7 +161,7 @@ def _read_bulk(
     arrow = frame.to_arrow()
     try:
         return pa.table([arrow.column(name).cast(layout.schema.field(name).type) for name in columns], names=columns)
-    except pa.ArrowInvalid as cause:
+    except pa.ArrowException as cause:
         raise _damaged(layout, path, cause) from cause
 
 
@@ -208,13 +218,19 @@ def _check_versions(versions: pa.ChunkedArray, layout: RecordLayout, count: int,
 
 
 def _collect(
-    avro_type: Any, prefix: tuple[str, ...], layout: RecordLayout, out: list[tuple[tuple[str, ...], Any]]
+    record: Any, prefix: tuple[str, ...], named: dict[str, Any], out: list[tuple[tuple[str, ...], Any]]
 ) -> None:
-    for member in avro_type["fields"]:
+    if not record["fields"]:
+        raise TypeError("record without fields")
+    for member in record["fields"]:
+        if not isinstance(member["name"], str):
+            raise TypeError("field name is no text")
         leaf = (*prefix, member["name"])
-        inner = member["type"]
-        if isinstance(inner, dict) and inner["type"] == "record":
-            _collect(inner, leaf, layout, out)
+        # A record that stands in two places is spelled out once and then called by its name, as old pypaimon does.
+        inner = named.get(member["type"], member["type"]) if isinstance(member["type"], str) else member["type"]
+        if isinstance(inner, dict) and inner.get("type") == "record":
+            _collect(inner, leaf, named, out)
+            named[str(inner.get("name"))] = inner
         else:
             out.append((leaf, inner))
     if len(out) > 1000:
@@ -236,19 +252,41 @@ def _check_fields(found: set[tuple[str, ...]], layout: RecordLayout, path: str) 
                 raise FormatError(f"{layout.kind} lacks a field", path=path, field=".".join(column.path))
 
 
+def _check_members(avro_type: Any, dtype: pa.DataType, layout: RecordLayout, path: str) -> None:
+    """Refuse a record inside a column whose members are not those we know, in their order; later ones may be absent."""
+    match avro_type:
+        case ["null", inner]:
+            _check_members(inner, dtype, layout, path)
+        case {"type": "array", "items": items} if pa.types.is_large_list(dtype):
+            _check_members(items, dtype.value_type, layout, path)
+        case {"type": "record", "fields": [*members]} if pa.types.is_struct(dtype):
+            for known, member in zip(dtype, members, strict=False):
+                if member.get("name") != known.name:
+                    raise FormatError(f"{layout.kind} lacks a field", path=path, field=known.name)
+
+
 def _one_off(a: str, b: str) -> bool:
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) == 1
 
 
-def _empty_value(avro_type: Any, layout: RecordLayout, path: str) -> bytes:
+_DEPTH_MAX = 8
+
+
+def _empty_value(avro_type: Any, layout: RecordLayout, path: str, depth: int = 0) -> bytes:
     """The encoding of the smallest value of a type: a zero, an empty text or list, the first branch of a union."""
     match avro_type:
-        case "int" | "long" | "string" | "bytes" | "boolean" | {"type": "int" | "long" | "array" | "map"} | "null":
+        case "int" | "long" | "string" | "bytes" | "boolean" | {"type": "int" | "long"} | "null":
             return b"" if avro_type == "null" else b"\x00"
-        case ["null", _]:
-            return b"\x00"
-        case [first, *_]:
-            return b"\x00" + _empty_value(first, layout, path)
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
+            # Items that take no bytes could be claimed by the billion, and the claim could not be checked.
+            if depth < _DEPTH_MAX and _empty_value(inner, layout, path, depth + 1):
+                return b"\x00"
+        case {"type": "record", "fields": [*members]} if depth < _DEPTH_MAX:
+            types = [member.get("type") if isinstance(member, dict) else None for member in members]
+            return b"".join(_empty_value(each, layout, path, depth + 1) for each in types)
+        case [first, *others] if depth < _DEPTH_MAX:
+            empty = [_empty_value(each, layout, path, depth + 1) for each in (first, *others)]
+            return b"\x00" + empty[0]
         case "float":
             return bytes(4)
         case "double":

@@ -46,7 +46,7 @@ def _read(file: BinaryIO) -> pa.Table:
         return pyarrow.parquet.read_table(file)
     import pyarrow.orc
 
-    return pyarrow.orc.ORCFile(pa.PythonFile(file)).read()
+    return pyarrow.orc.ORCFile(pa.PythonFile(file, mode="r")).read()
 
 
 def _column(table: pa.Table, column: Column, layout: RecordLayout, path: str) -> pa.ChunkedArray:
@@ -59,6 +59,8 @@ def _column(table: pa.Table, column: Column, layout: RecordLayout, path: str) ->
             field = ".".join(column.path)
             raise FormatError(f"{layout.kind} lacks a field", path=path, field=field) from cause
         return pa.chunked_array([pa.nulls(table.num_rows, column.type)])
+    if column.required and values.null_count:
+        raise FormatError(f"{layout.kind} lacks a value", path=path, field=".".join(column.path))
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("ms")).cast(pa.int64())
     return values.cast(column.type)

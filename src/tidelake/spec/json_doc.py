@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 import msgspec
 import numpy as np
 
-from tidelake.errors import FormatError, InternalError
+from tidelake.errors import FormatError, InternalError, InvalidInputError
 from tidelake.spec.limits import LIMITS
 
 INT32_MAX: Final = 2**31 - 1
@@ -324,11 +324,17 @@ def dump(doc: Mapping[str, Any]) -> bytes:
     """Print a document as the reference implementation does.
 
     Raises:
+        InvalidInputError: If a text in it is no Unicode: a lone surrogate has no bytes.
         InternalError: If the document holds a value that JSON cannot.
     """
     parts: list[str] = []
     _print(doc, "\n", parts)
-    return "".join(parts).encode("utf-8")
+    text = "".join(parts)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as cause:
+        around = ascii(text[max(0, cause.start - 20) : cause.end])
+        raise InvalidInputError("text is not valid Unicode", text=around, hint="remove the lone surrogate") from cause
 
 
 _ESCAPES = {code: f"\\u{code:04X}" for code in range(0x20)}

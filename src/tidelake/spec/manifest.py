@@ -175,6 +175,7 @@ def check_file_names(names: pa.Array | pa.ChunkedArray, *, path: str) -> None:
         FormatError: a name has a separator or control character, starts with a dot, is empty or too long.
     """
     bad = pc.or_(pc.match_substring_regex(names, _HOSTILE_NAME), pc.greater(pc.binary_length(names), 255))
+    bad = pc.fill_null(bad, True)  # a name that is not there leads nowhere
     if pc.any(bad).as_py():
         name = names.filter(bad)[0].as_py()
         raise FormatError(

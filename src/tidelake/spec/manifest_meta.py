@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.binary_row_scalar import decode_row, encode_row
 from tidelake.spec.data_file import EMPTY_ROW, SimpleStats
 from tidelake.spec.manifest import DELETE
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.stats import partition_stats
-from tidelake.spec.types import DataType, Root
+from tidelake.spec.types import DataType, Root, with_nullable
 
 
 def meta_of_entries(
@@ -51,7 +51,7 @@ def combine_metas(
         file_size=file_size,
         num_added=sum(meta.num_added for meta in metas),
         num_deleted=sum(meta.num_deleted for meta in metas),
-        partition_stats=_combine_stats([meta.partition_stats for meta in metas], partition_types),
+        partition_stats=_combine_stats(metas, partition_types),
         schema_id=max(meta.schema_id for meta in metas),
         min_bucket=known(min, "min_bucket"),
         max_bucket=known(max, "max_bucket"),
@@ -83,16 +83,31 @@ def _partition_stats(partitions: pa.ChunkedArray, types: Sequence[DataType]) -> 
     return partition_stats(rows, counts, types)
 
 
-def _combine_stats(stats: Sequence[SimpleStats], types: Sequence[DataType]) -> SimpleStats:
+def _combine_stats(metas: Sequence[ManifestMeta], types: Sequence[DataType]) -> SimpleStats:
     if not types:
         return SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
+    stats = [meta.partition_stats for meta in metas]
     nulls = tuple(sum(counts) for counts in zip(*(_counts(each, len(types)) for each in stats), strict=True))
     bounds = {row for each in stats for row in (each.min_values, each.max_values)}
     if len(bounds) == 1:
         row = bounds.pop()
         return SimpleStats(row, row, nulls)
     combined = partition_stats(pa.array(sorted(bounds), pa.large_binary()), None, types)
-    return SimpleStats(combined.min_values, combined.max_values, nulls)
+    low, high = combined.min_values, combined.max_values
+    known = [all(column) for column in zip(*(_bounded(meta, types) for meta in metas), strict=True)]
+    if not all(known):
+        nullable = [with_nullable(dtype, True) for dtype in types]
+        rows = (decode_row(row, nullable) for row in (low, high))
+        low, high = (encode_row([v if k else None for k, v in zip(known, r, strict=True)], nullable) for r in rows)
+    return SimpleStats(low, high, nulls)
+
+
+def _bounded(meta: ManifestMeta, types: Sequence[DataType]) -> list[bool]:
+    """For each column whether the bounds cover all its values; they do not where one of them was NaN."""
+    stats = meta.partition_stats
+    low = decode_row(stats.min_values, [with_nullable(dtype, True) for dtype in types])
+    counted = stats.null_counts if len(stats.null_counts) == len(types) else (None,) * len(types)
+    return [value is not None or nulls == meta.num_entries for value, nulls in zip(low, counted, strict=True)]
 
 
 def _counts(stats: SimpleStats, width: int) -> tuple[int, ...]:

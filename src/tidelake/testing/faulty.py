@@ -16,6 +16,7 @@ every operation raises it again until `revive`, so that clean-up code that still
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import os
 from abc import ABC, abstractmethod
@@ -26,7 +27,17 @@ from typing import Protocol, TypeVar
 
 from tidelake.errors import StorageError
 from tidelake.io.executor import mutex
-from tidelake.io.fileio import FileIO, FileStatus, InputFile, Outcome, Unknown, join, not_found
+from tidelake.io.fileio import (
+    BufferedOutput,
+    FileIO,
+    FileStatus,
+    InputFile,
+    Outcome,
+    OutputFile,
+    Unknown,
+    join,
+    not_found,
+)
 from tidelake.io.ids import SeededIds
 from tidelake.io.posix import Posix, Stat
 
@@ -138,6 +149,24 @@ class _Wrapped(ABC):
             torn=lambda: self.inner.write(path, data[: len(data) // 2], durable=durable),
         )
 
+    def open_output(self, path: str, *, durable: bool = True) -> OutputFile:
+        inner = self._run("open_output", path, lambda: self.inner.open_output(path, durable=durable))
+
+        def put(data: bytes | memoryview) -> None:
+            half = bytes(data)[: len(data) // 2]
+            self._run("output_write", path, lambda: _write(inner, data), torn=lambda: _write(inner, half))
+
+        def remove() -> None:
+            inner.abort()
+            self.inner.delete(path)
+
+        def discard() -> None:
+            # Whoever gives up a file cannot do more than try.
+            with contextlib.suppress(StorageError):
+                self._run("output_abort", path, remove)
+
+        return BufferedOutput(put, lambda: self._run("output_close", path, inner.close), discard)
+
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._run("overwrite", path, lambda: self.inner.overwrite(path, data, durable=durable))
 
@@ -179,6 +208,10 @@ class _Wrapped(ABC):
         lost: Callable[[BaseException], R] | None = None,
     ) -> R:
         """Do the effect, or what goes wrong instead."""
+
+
+def _write(output: OutputFile, data: bytes | memoryview) -> None:
+    output.write(data)
 
 
 class FaultyFileIO(_Wrapped):
@@ -340,7 +373,7 @@ class FaultyPosix:
     def open_new(self, path: str) -> int:
         return self._call("open_new", path, lambda: self.inner.open_new(path))
 
-    def write(self, fd: int, data: bytes) -> None:
+    def write(self, fd: int, data: bytes | memoryview) -> None:
         self._call("write", "", lambda: self.inner.write(fd, data))
 
     def fsync(self, fd: int) -> None:

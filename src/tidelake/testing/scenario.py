@@ -217,10 +217,11 @@ class Session:
                 )
                 return None
             case Alter(changes):
+                # Opened anew: an earlier try may have changed the schema without being told so.
+                self._table = self._committer = None
                 there = {column.name for column in self.table().schema.fields}
                 wanted = [c for c in changes if not (isinstance(c, AddColumn) and c.path in there)]
                 self._table = self.table().alter(*wanted)
-                self._committer = None
                 return None
             case CompactManifests():
                 return self.committer().compact_manifests()

@@ -89,10 +89,10 @@ class ForgettingPosix:
             self._open[self._fd] = node
             return self._fd
 
-    def write(self, fd: int, data: bytes) -> None:
+    def write(self, fd: int, data: bytes | memoryview) -> None:
         with self._lock:
             node = self._descriptor(fd)
-            node.data += data
+            node.data += bytes(data)
             node.modified_ms = self._clock.now_ms()
 
     def fsync(self, fd: int) -> None:

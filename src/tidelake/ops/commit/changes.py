@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import FormatError, InvalidInputError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.spec.data_file import EMPTY_ROW, DataFile
 from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
 from tidelake.spec.key_order import overlapping_neighbours
-from tidelake.spec.manifest import ADD, DELETE, empty_entries, entries_table
+from tidelake.spec.layout import POSTPONE_BUCKET
+from tidelake.spec.manifest import ADD, DELETE, LAYOUT, check_file_names, empty_entries, entries_table
+from tidelake.spec.names import check_name
 from tidelake.spec.types import DataType
 
 
@@ -60,7 +62,7 @@ def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -
     Within a message deletions stand before additions: who reads a delta path by path recognises a moved file by it.
 
     Raises:
-        InvalidInputError: two messages add one file twice.
+        InvalidInputError: two messages add one file twice, or a value or name could not be read back once published.
     """
     written: list[_Row] = []
     written_changelog: list[_Row] = []
@@ -79,8 +81,8 @@ def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -
             into += _index(DELETE, message, change.deleted_index_files) + _index(ADD, message, change.new_index_files)
     _check_once(written)
     return (
-        Changes(entries_table(written), entries_table(written_changelog), tuple(written_index)),
-        Changes(entries_table(compacted), entries_table(compacted_changelog), tuple(compacted_index)),
+        Changes(_checked(written), _checked(written_changelog), tuple(written_index)),
+        Changes(_checked(compacted), _checked(compacted_changelog), tuple(compacted_index)),
     )
 
 
@@ -119,7 +121,34 @@ def _rows(kind: int, place: tuple[bytes, int, int], files: Iterable[DataFile]) -
     return [(kind, *place, file) for file in files]
 
 
-def _index(kind: int, message: CommitMessage, files: Iterable[IndexFile]) -> list[IndexChange]:
+def _checked(rows: Sequence[_Row]) -> pa.Table:
+    """The entries, if every reader will accept them: a published manifest cannot be taken back."""
+    try:
+        entries = entries_table(rows)
+        check_file_names(entries.column("file_name"), path="commit message")
+        check_file_names(pc.list_flatten(entries.column("extra_files")), path="commit message")
+    except FormatError as cause:
+        raise InvalidInputError(
+            "commit message names a file that is not in its folder", code="file-name", name=cause.facts["name"]
+        ) from cause
+    except (pa.ArrowException, ValueError, OverflowError, TypeError, AttributeError) as cause:
+        raise InvalidInputError("commit message holds a value that does not fit its place", cause=cause) from cause
+    for name in _REQUIRED:
+        column = entries.column(name)
+        low = POSTPONE_BUCKET if name == "bucket" else 0
+        counted = name in _COUNTED and pc.any(pc.less(column, low)).as_py()
+        if column.null_count or counted or (name == "bucket" and pc.any(pc.equal(column, -1)).as_py()):
+            raise InvalidInputError("commit message lacks a value or has a negative one", field=name)
+    return entries
+
+
+_REQUIRED = tuple(column.name for column in LAYOUT.columns[1:] if column.required)
+_COUNTED = frozenset({"bucket", "file_size", "row_count", "schema_id", "level"})
+
+
+def _index(kind: int, message: CommitMessage, files: Sequence[IndexFile]) -> list[IndexChange]:
+    for file in files:
+        check_name("index file", file.file_name)
     return [IndexChange(kind, IndexEntry(message.partition, message.bucket, file)) for file in files]
 
 

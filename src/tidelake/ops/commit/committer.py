@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
+    FormatError,
     InvalidInputError,
+    StorageError,
     TidelakeError,
     UnsupportedError,
 )
@@ -31,15 +33,18 @@ from tidelake.ops.commit.progress import Published, find_published, note_committ
 from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
 from tidelake.ops.commit.rebase import SequenceRebaser, rebase_messages
 from tidelake.ops.commit.success import mark_done
+from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION
 from tidelake.options import Bytes
-from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.avro import codec_name
+from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.manifest import ADD
-from tidelake.spec.partition_path import partition_path
 from tidelake.spec.progress import PROPERTY_PREFIX, Progress
 from tidelake.spec.snapshot import CommitKind
+from tidelake.spec.types import with_nullable
 from tidelake.store.manifests import ManifestNames
+from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.table_store import TableStore
 
 _INT64 = 2**63
@@ -78,6 +83,7 @@ class Committer:
         rebaser: SequenceRebaser | None = None,
     ) -> None:
         options = store.schema.options
+        _check_text("commit user", user)
         _refuse_unsupported(options)
         self._store = store
         self._user = user
@@ -85,7 +91,10 @@ class Committer:
         self._options = CommitOptions.parse(options)
         self._manifest = ManifestOptions.parse(options)
         self._shape = TableShape.parse(options)
+        self._bucket = BucketOptions.parse(options).bucket
+        self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
         _check_mark_done(self._shape)
+        codec_name(self._manifest.compression)
         self._loop = Loop(
             store,
             user,
@@ -93,6 +102,7 @@ class Committer:
             commit=self._options,
             manifest=self._manifest,
             shape=self._shape,
+            bucket=self._bucket,
             names=ManifestNames(store.env.ids.uuid()),
         )
         self._opened_after = store.snapshots.latest_id() or 0
@@ -121,7 +131,7 @@ class Committer:
         return self._numbered(committable, lambda published: self._commit_parts(committable, published, recovering))
 
     def _commit_parts(self, committable: Committable, published: Published, recovering: bool) -> _Parts:
-        written, compacted = split_messages(committable.messages, default_buckets=self._shape.bucket)
+        written, compacted = split_messages(committable.messages, default_buckets=self._bucket)
         ignore_empty = committable.is_batch if self._options.ignore_empty is None else self._options.ignore_empty
         done: list[Done] = []
         there = published.kinds()
@@ -135,7 +145,12 @@ class Committer:
                 detect_conflicts=takes_away or recovering,
             )
             done += _some(self._loop.run(request))
-        if compacted.is_empty or CommitKind.COMPACT in there:
+        return self._compact_part(committable, published, done, compacted)
+
+    def _compact_part(
+        self, committable: Committable, published: Published, done: Sequence[Done], compacted: Changes
+    ) -> _Parts:
+        if compacted.is_empty or CommitKind.COMPACT in published.kinds():
             return _Parts(tuple(done))
         request = self._request(
             committable,
@@ -152,7 +167,7 @@ class Committer:
             raise
 
     def _written_provider(self, messages: Sequence[CommitMessage], written: Changes) -> _Rebasing:
-        return _Rebasing(self._store, messages, written, self._rebaser, self._shape.bucket)
+        return _Rebasing(self._store, messages, written, self._rebaser, self._bucket)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)
@@ -186,7 +201,7 @@ class Committer:
         schema = self._store.schema
         chosen = self._options.dynamic_partition_overwrite if dynamic is None else dynamic
         messages = self._raised(committable.messages)
-        written, compacted = split_messages(messages, default_buckets=self._shape.bucket)
+        written, compacted = split_messages(messages, default_buckets=self._bucket)
         if schema.partition_keys and chosen:
             if not written.delta.num_rows:
                 return CommitResult()
@@ -202,7 +217,7 @@ class Committer:
         return self._overwrite(committable, EVERY_PARTITION, NO_CHANGES, NO_CHANGES)
 
     def drop_partitions(
-        self, partitions: PartitionFilter, *, identifier: int = BATCH_IDENTIFIER, operation: str | None = None
+        self, partitions: PartitionFilter, *, identifier: int = BATCH_IDENTIFIER, operation: str | None = "TRUNCATE"
     ) -> CommitResult:
         """Delete every row of the chosen partitions."""
         committable = Committable(messages=(), identifier=identifier, operation=operation)
@@ -211,7 +226,7 @@ class Committer:
     def _overwrite(
         self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes
     ) -> CommitResult:
-        overwrite = Overwrite(partitions, postponed=self._shape.bucket == -2)
+        overwrite = Overwrite(partitions, postponed=self._bucket == -2)
         manifests = self._store.manifests
 
         def provider(state: State) -> Changes:
@@ -229,16 +244,7 @@ class Committer:
                     fixed_changes=False,
                 )
                 done += _some(self._loop.run(request))
-            if not compacted.is_empty and CommitKind.COMPACT not in published.kinds():
-                request = self._request(
-                    committable,
-                    seen_id=published.seen_id,
-                    kind=CommitKind.COMPACT,
-                    provider=lambda _: compacted,
-                    detect_conflicts=True,
-                )
-                done += _some(self._loop.run(request))
-            return _Parts(tuple(done))
+            return self._compact_part(committable, published, done, compacted)
 
         return self._numbered(committable, parts)
 
@@ -385,47 +391,63 @@ class Committer:
         except CommitUnknownError:
             self._unknown = True
             raise
-        if progress is not None:
-            note_committed(self._store.progress, progress, committable.identifier)
-        if committable.is_batch and self._shape.mark_done_at_end and parts.done:
-            self._mark_done(parts.done)
         mine = tuple(each for each in parts.done if not each.repeated)
-        result = _result(replace(parts, done=mine))
+        result = replace(_result(replace(parts, done=mine)), warnings=self._afterwards(committable, progress, parts))
         there = bool(published.snapshots) or len(mine) < len(parts.done)
         return replace(result, repeated=True) if there and not mine else result
+
+    def _afterwards(self, committable: Committable, progress: Progress | None, parts: _Parts) -> tuple[str, ...]:
+        """What follows a publish. The commit is there, so a failure here must not look like a failed commit."""
+        warnings: list[str] = []
+        try:
+            if progress is not None:
+                note_committed(self._store.progress, progress, committable.identifier)
+            if committable.is_batch and self._shape.mark_done_at_end and parts.done:
+                self._mark_done(parts.done)
+        except StorageError as error:
+            warnings.append(f"committed, but a note about it could not be written: {error}")
+        return tuple(warnings)
 
     def _mark_done(self, done: Sequence[Done]) -> None:
         if not self._store.schema.partition_keys:
             return
         touched = {row for each in done for row in each.changes.delta.column("partition").unique().to_pylist()}
-        paths = sorted(self._partition_path(row) for row in touched)
+        paths = sorted(self._paths.partition(row) for row in touched)
         mark_done(self._store.env.io, self._store.layout, paths, self._store.env.clock)
 
-    def _partition_path(self, row: bytes) -> str:
-        schema = self._store.schema
-        values = decode_row(row, schema.partition_types)
-        return partition_path(
-            schema.partition_keys,
-            values,
-            schema.partition_types,
-            legacy=self._shape.legacy_partition_name,
-            default_name=self._shape.default_partition_name,
-        ).rstrip("/")
-
     def _path_of(self, partition: bytes, bucket: int, name: str) -> str:
-        path = self._partition_path(partition) if self._store.schema.partition_keys else ""
-        return self._store.layout.data_path(path, bucket, name)
+        return self._store.layout.data_path(self._paths.partition(partition), bucket, name)
 
     def _validate(self, committable: Committable) -> None:
         validate_number("commit identifier", committable.identifier, -_INT64, _INT64 - 1)
         validate_number("watermark", committable.watermark, -_INT64, _INT64 - 1)
         for key, value in committable.properties.items():
-            if {type(key), type(value)} != {str}:
-                raise InvalidInputError("snapshot properties are texts", key=key, value=value)
+            _check_text("snapshot property", key)
+            _check_text("snapshot property", value)
         arity = len(self._store.schema.partition_keys).to_bytes(4, "big")
         for message in committable.messages:
-            if message.partition[:4] != arity:
+            if not isinstance(message, CommitMessage):
+                raise InvalidInputError("message is no commit message", got=type(message).__name__)
+            row: object = message.partition
+            if not isinstance(row, bytes) or row[:4] != arity:
                 raise InvalidInputError("commit message has another number of partition values", bucket=message.bucket)
+        self._check_partitions({message.partition for message in committable.messages})
+
+    def _check_partitions(self, rows: set[bytes]) -> None:
+        types = [with_nullable(dtype, True) for dtype in self._store.schema.partition_types]
+        try:
+            decode_rows(pa.array(sorted(rows), pa.large_binary()), types)
+        except FormatError as cause:
+            raise InvalidInputError("commit message has damaged partition values", cause=cause.message) from cause
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{what} must be a text", got=type(text).__name__)
+    try:
+        text.encode()
+    except UnicodeEncodeError as cause:
+        raise InvalidInputError(f"{what} is not valid Unicode text", value=ascii(text[:80])) from cause
 
 
 class _Rebasing:

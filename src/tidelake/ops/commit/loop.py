@@ -142,6 +142,7 @@ class Loop:
         commit: CommitOptions,
         manifest: ManifestOptions,
         shape: TableShape,
+        bucket: int,
         names: ManifestNames,
     ) -> None:
         self._store = store
@@ -150,6 +151,7 @@ class Loop:
         self._options = commit
         self._manifest = manifest
         self._shape = shape
+        self._bucket = bucket
         self._names = names
         self._last_safe: int | None = commit.strict_last_safe_snapshot
         self._known = State(None)
@@ -277,7 +279,7 @@ class Loop:
             overwrite=request.kind is CommitKind.OVERWRITE,
             key_types=[schema.field(name).type for name in schema.trimmed_primary_keys],
             ordered_levels=bool(schema.primary_keys) and not self._shape.clustering_override,
-            vectors_by_file=not schema.primary_keys and self._shape.bucket == -1,
+            vectors_by_file=not schema.primary_keys and self._bucket == -1,
         )
 
     # -------------------------------------------------------------------------------------------- writing
@@ -366,7 +368,7 @@ class Loop:
         previous = state.snapshot.index_manifest if state.snapshot else None
         if not changes.index:
             return previous, state.index
-        by_file = not self._store.schema.primary_keys and self._shape.bucket == -1
+        by_file = not self._store.schema.primary_keys and self._bucket == -1
         entries = combine_index(state.index, changes.index, vectors_by_file=by_file)
         if not entries:
             return None, ()
@@ -382,7 +384,12 @@ class Loop:
             known = [int(pc.max(added).as_py())] if len(added) else []
             carried = latest.properties.get(SEQUENCE_PROPERTY) if latest else None
             if carried is not None:
-                known.append(int(carried))
+                try:
+                    known.append(int(carried))
+                except ValueError as cause:
+                    raise FormatError(
+                        "snapshot property is not a number", property=SEQUENCE_PROPERTY, value=ascii(carried[:40])
+                    ) from cause
             if known:
                 properties[SEQUENCE_PROPERTY] = str(max(known))
         return properties

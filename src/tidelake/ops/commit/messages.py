@@ -75,7 +75,8 @@ class Committable:
 class CommitResult:
     """What a commit did.
 
-    `snapshot_ids` is empty for an empty or repeated commit. `compaction_lost` tells that the compaction part met a
+    `snapshot_ids` is empty for an empty or repeated commit. `warnings` tells what could not be done after the commit
+    was published. `compaction_lost` tells that the compaction part met a
     conflict after the written part was published; it will be done anew by the next compaction.
     """
 
@@ -86,3 +87,4 @@ class CommitResult:
     attempts: int = 0
     repeated: bool = False
     compaction_lost: bool = False
+    warnings: tuple[str, ...] = ()

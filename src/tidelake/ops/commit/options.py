@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from tidelake.io.retry import RetryOptions
+from tidelake.ops.scan.options import BucketOptions
 from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, option
+from tidelake.spec.avro import codec_name
+from tidelake.spec.layout import TableLayout
+from tidelake.store.paths import PathOptions
 
 _WRITE = (Affects.WRITE,)
 
@@ -105,7 +110,6 @@ class SequenceInit(Enum):
 class TableShape(OptionGroup):
     """What the commit must know of the table's kind."""
 
-    bucket: int = option("bucket", -1, doc="Buckets: > 0 fixed, -1 dynamic or none, -2 postponed.", affects=_WRITE)
     write_only: bool = option(
         "write-only",
         False,
@@ -146,18 +150,6 @@ class TableShape(OptionGroup):
     data_evolution: bool = option(
         "data-evolution.enabled", False, doc="Column-wise updates by row id.", affects=_WRITE, immutable=True
     )
-    legacy_partition_name: bool = option(
-        "partition.legacy-name", True, doc="Partition folders named by plain values.", affects=_WRITE
-    )
-    default_partition_name: str = option(
-        "partition.default-name",
-        "__DEFAULT_PARTITION__",
-        doc="Folder of null and blank partition values.",
-        affects=_WRITE,
-    )
-    data_directory: str | None = option(
-        "data-file.path-directory", None, doc="Folder of the data inside the table.", affects=_WRITE, immutable=True
-    )
     branch: str = option("branch", "main", doc="Branch the table works on.", affects=_WRITE)
     mark_done_at_end: bool = option(
         "partition.end-input-to-done", False, doc="Mark partitions done after a batch commit.", affects=_WRITE
@@ -175,3 +167,16 @@ class TableShape(OptionGroup):
     def max_level(self) -> int:
         """The highest level number of the tree."""
         return (self.num_levels or self.compaction_trigger + 1) - 1
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse values that no commit could use, before a schema that holds them is published.
+
+    Raises:
+        InvalidInputError: a value has the wrong form, or leads out of the table.
+    """
+    CommitOptions.parse(options)
+    shape = TableShape.parse(options)
+    BucketOptions.parse(options)
+    codec_name(ManifestOptions.parse(options).compression)
+    TableLayout(branch=shape.branch, data_directory=PathOptions.parse(options).data_directory or None)

@@ -7,7 +7,9 @@ would tell about such a note are gone, nobody knows, and that is said instead of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from tidelake.errors import CommitUnknownError
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
@@ -15,6 +17,8 @@ from tidelake.spec.progress import PROPERTY_PREFIX, Progress
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.progress import ProgressStore
 from tidelake.store.snapshots import SnapshotStore
+
+_NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,14 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
         if snapshot.commit_identifier > identifier:
             return Published(done=True)
         if snapshot.commit_identifier < identifier:
+            oldest_seen = 0  # the identifiers of a user only grow: further back there is none to find
             break
         found.append(snapshot)
     if found:
         return Published(snapshots=tuple(reversed(found)), seen_id=seen_id)
     if committed == identifier:
         return Published(done=True)
-    if progress.pending == identifier and not _all_seen(snapshots, progress.after, oldest_seen):
+    if progress.pending == identifier and not _all_seen(seen_id, progress.after, oldest_seen):
         raise CommitUnknownError(
             "commit was about to be published once, and the snapshots that would tell have expired",
             commit_user=progress.user,
@@ -75,7 +80,7 @@ def newest_committed(latest: Snapshot | None, progress: Progress) -> int | None:
     """The newest identifier of the user that is certainly published, by its document and the carried property."""
     carried = latest.properties.get(PROPERTY_PREFIX + progress.user) if latest else None
     known = [progress.committed] if progress.committed is not None else []
-    if carried is not None and carried.lstrip("-").isdigit():
+    if carried is not None and _NUMBER.fullmatch(carried):
         known.append(int(carried))
     return max(known, default=None)
 
@@ -93,8 +98,6 @@ def note_committed(store: ProgressStore, progress: Progress, identifier: int) ->
     store.write(Progress(user=progress.user, committed=newest, after=progress.after))
 
 
-def _all_seen(snapshots: SnapshotStore, after: int, oldest_seen: int | None) -> bool:
-    if oldest_seen is not None:
-        return oldest_seen <= after + 1
-    latest = snapshots.latest_id()
-    return latest is None or latest <= after
+def _all_seen(seen_id: int, after: int, oldest_seen: int | None) -> bool:
+    """Whether the search, which began when `seen_id` was the newest, met every snapshot after the given one."""
+    return seen_id <= after if oldest_seen is None else oldest_seen <= after + 1

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ops.scan.plan import data_manifests, live_entries
+from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.manifest import empty_entries
 from tidelake.spec.partition_path import value_text
 from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.type_codec import type_to_json
+from tidelake.spec.type_codec import fields_to_json
 from tidelake.spec.types import with_nullable
 from tidelake.store.table_store import TableStore
 
@@ -43,6 +43,7 @@ def snapshots_table(store: TableStore) -> pa.Table:
             "changelog_record_count": pa.array([s.changelog_record_count for s in kept], pa.int64()),
             "watermark": pa.array([s.watermark for s in kept], pa.int64()),
             "next_row_id": pa.array([s.next_row_id for s in kept], pa.int64()),
+            "operation": pa.array([s.operation for s in kept], pa.string()),
         }
     )
 
@@ -56,13 +57,10 @@ def schemas_table(store: TableStore) -> pa.Table:
     def text(value: object) -> str:
         return msgspec.json.encode(value).decode()
 
-    fields = [
-        text([{"id": f.id, "name": f.name, "type": type_to_json(f.type)} for f in schema.fields]) for schema in kept
-    ]
     return pa.table(
         {
             "schema_id": pa.array([s.id for s in kept], pa.int64()),
-            "fields": pa.array(fields, pa.string()),
+            "fields": pa.array([text(fields_to_json(s.fields)) for s in kept], pa.string()),
             "partition_keys": pa.array([text(list(s.partition_keys)) for s in kept], pa.string()),
             "primary_keys": pa.array([text(list(s.primary_keys)) for s in kept], pa.string()),
             "options": pa.array([text(dict(s.options)) for s in kept], pa.string()),
@@ -84,8 +82,9 @@ def options_table(store: TableStore) -> pa.Table:
 
 
 def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
-    """`t$manifests`: one row per manifest of a snapshot, with the range of partitions it covers."""
-    metas = data_manifests(store.manifests, snapshot) if snapshot else ()
+    """`t$manifests`: one row per manifest of a snapshot, changelog included, with the range of partitions it covers."""
+    read = (data_manifests, changelog_manifests)
+    metas = [meta for each in read for meta in each(store.manifests, snapshot)] if snapshot else []
     return pa.table(
         {
             "file_name": pa.array([m.file_name for m in metas], pa.string()),
@@ -135,7 +134,7 @@ def partitions_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     )
     return pa.table(
         {
-            "partition": partition_texts(store, grouped.column("partition")),
+            "partition": pa.array([_spec_text(store, row.as_py()) for row in grouped.column("partition")], pa.string()),
             "record_count": grouped.column("row_count_sum"),
             "file_size_in_bytes": grouped.column("file_size_sum"),
             "file_count": grouped.column("file_name_count"),
@@ -166,7 +165,17 @@ def _live(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
 
 
 def _row_text(store: TableStore, row: bytes) -> str:
+    return "{" + ", ".join("null" if text is None else text for text in _value_texts(store, row)) + "}"
+
+
+def _spec_text(store: TableStore, row: bytes) -> str:
+    """`dt=2026-11-15/hr=7`: readable, so neither escaped nor in the old style of some folder names."""
+    default = store.schema.options.get("partition.default-name", "__DEFAULT_PARTITION__")
+    texts = (text if text and not text.isspace() else default for text in _value_texts(store, row))
+    return "/".join(f"{key}={text}" for key, text in zip(store.schema.partition_keys, texts, strict=True))
+
+
+def _value_texts(store: TableStore, row: bytes) -> list[str | None]:
     types = store.schema.partition_types
     values = decode_row(row, types)
-    texts = ["null" if v is None else value_text(v, t, legacy=False) for v, t in zip(values, types, strict=True)]
-    return "{" + ", ".join(texts) + "}"
+    return [None if v is None else value_text(v, t, legacy=False) for v, t in zip(values, types, strict=True)]

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from tidelake.errors import TidelakeError
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
-from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.key_order import overlapping_neighbours
 from tidelake.spec.layout import (
     BRANCH_DIR,
@@ -34,10 +33,10 @@ from tidelake.spec.layout import (
 )
 from tidelake.spec.manifest import ADD, DELETE, identities, merge_entries
 from tidelake.spec.names import MAIN_BRANCH
-from tidelake.spec.partition_path import partition_path
 from tidelake.spec.schema import schema_violations
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.tag import tag_from_json
+from tidelake.store.paths import DataPaths
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
@@ -90,12 +89,8 @@ class CheckReport:
         return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Naming:
-    """How partition folders are named."""
-
-    legacy: bool
-    default_name: str
+_Before = tuple[Snapshot, pa.Table]
+"""The snapshot before and its live files."""
 
 
 @dataclass(slots=True)
@@ -113,62 +108,62 @@ class _Walk:
         self.findings.append(Finding(invariant, Severity.WARNING, message, place))
 
 
-def check_table(
-    store: TableStore, *, deep: bool = False, legacy_names: bool = True, default_name: str = "__DEFAULT_PARTITION__"
-) -> CheckReport:
+def check_table(store: TableStore, paths: DataPaths, *, deep: bool = False) -> CheckReport:
     """Check every invariant that can be checked without reading rows.
 
     Args:
         store: the table's documents.
+        paths: where its data files lie.
         deep: also look at every changelog file and every file of every snapshot, not only the newest.
-        legacy_names: how partition folders are named.
-        default_name: folder name of null partition values.
     """
     walk = _Walk()
-    naming = _Naming(legacy_names, default_name)
-    ids, state = _check_branch(store, walk, naming, deep=deep)
+    ids, state = _check_branch(store, walk, paths, deep=deep)
     for branch in _branches(store):
-        _check_branch(branch, walk, naming, deep=deep)
+        _check_branch(branch, walk, paths, deep=deep)
     orphans = _check_files(store, walk)
     files = 0 if state is None else state.num_rows
     return CheckReport(store.env.io.root, len(ids), files, tuple(walk.findings), tuple(orphans))
 
 
-def _check_branch(store: TableStore, walk: _Walk, naming: _Naming, *, deep: bool) -> tuple[list[int], pa.Table | None]:
+def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: bool) -> tuple[list[int], pa.Table | None]:
     """Check the schemas, snapshots and tags of one branch; returns its snapshot ids and its newest live files."""
     _check_schemas(store, walk)
     ids = store.snapshots.ids()
     _check_dense(store, walk, ids)
-    previous: Snapshot | None = None
+    before: _Before | None = None
     state: pa.Table | None = None
     for snapshot_id in ids:
         place = store.layout.snapshot_path(snapshot_id)
         try:
             snapshot = store.snapshots.get(snapshot_id)
-            state = _check_snapshot(store, walk, previous, snapshot, place)
+            state = _check_snapshot(store, walk, before, snapshot, place)
+            changelog = read_changes(store.manifests, changelog_manifests(store.manifests, snapshot))
         except TidelakeError as error:
             walk.error("I3", str(error), place)
-            previous, state = None, None
+            before, state = None, None
             continue
-        previous = snapshot
-        _reach_data(store, walk, state, naming)
+        before = (snapshot, state)
+        _reach_data(walk, state, paths)
+        _reach_data(walk, changelog, paths)
         if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
-    _check_tags(store, walk, naming)
+    _check_tags(store, walk, paths)
     return ids, state
 
 
-def _check_tags(store: TableStore, walk: _Walk, naming: _Naming) -> None:
+def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
     for each in store.env.io.list(store.layout.tag_dir):
         if each.is_dir or parse_named(each.name, TAG_PREFIX) is None:
             continue
         try:
             tag = tag_from_json(store.env.io.read(each.path, limit=16 << 20), path=each.path)
-            state = _check_snapshot(store, walk, None, tag.snapshot, each.path)
+            # Expiry keeps the state of a tagged snapshot, but neither its changelog files nor the list of them.
+            snapshot = replace(tag.snapshot, changelog_manifest_list=None)
+            state = _check_snapshot(store, walk, None, snapshot, each.path)
         except TidelakeError as error:
             walk.error("I3", str(error), each.path)
             continue
-        _reach_data(store, walk, state, naming)
+        _reach_data(walk, state, paths)
 
 
 def _branches(store: TableStore) -> Iterator[TableStore]:
@@ -212,10 +207,9 @@ def _check_dense(store: TableStore, walk: _Walk, ids: list[int]) -> None:
         walk.error("I1", f"hints lead to {found} instead of {wanted}", "snapshot")
 
 
-def _check_snapshot(
-    store: TableStore, walk: _Walk, previous: Snapshot | None, snapshot: Snapshot, place: str
-) -> pa.Table:
+def _check_snapshot(store: TableStore, walk: _Walk, before: _Before | None, snapshot: Snapshot, place: str) -> pa.Table:
     manifests = store.manifests
+    previous = before[0] if before else None
     store.schemas.get(snapshot.schema_id)
     metas = data_manifests(manifests, snapshot)
     state = live_entries(manifests, metas)
@@ -224,9 +218,8 @@ def _check_snapshot(
     for schema_id in state.column("schema_id").unique().to_pylist():
         store.schemas.get(schema_id)
     _check_counts(walk, previous, snapshot, state, delta, place)
-    if previous is not None and snapshot.id == previous.id + 1:
-        before = live_entries(manifests, data_manifests(manifests, previous))
-        replayed = merge_entries(pa.concat_tables([before, delta]))
+    if before is not None and previous is not None and snapshot.id == previous.id + 1:
+        replayed = merge_entries(pa.concat_tables([before[1], delta]))
         if _identity_set(replayed) != _identity_set(state):
             walk.error("I3", "the state is not that of the snapshot before plus its own change", place)
         if snapshot.time_ms < previous.time_ms:
@@ -243,7 +236,8 @@ def _check_counts(
     total = int(pc.sum(state.column("row_count")).as_py() or 0)
     if snapshot.total_record_count is not None and snapshot.total_record_count != total:
         walk.error("I4", f"total record count is {snapshot.total_record_count}, its files have {total}", place)
-    if previous and previous.watermark is not None and (snapshot.watermark or -(2**63)) < previous.watermark:
+    mark = previous.watermark if previous else None
+    if mark is not None and (snapshot.watermark is None or snapshot.watermark < mark):
         walk.warn("I4", "watermark fell", place)
 
 
@@ -266,21 +260,13 @@ def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifest
 # ------------------------------------------------------------------------------------------------ data files
 
 
-def _reach_data(store: TableStore, walk: _Walk, state: pa.Table, naming: _Naming) -> None:
+def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
     inside = state.filter(pc.is_null(state.column("external_path")))
     folders: dict[tuple[bytes, int], str] = {}
     columns = ("partition", "bucket", "file_name", "file_size", "extra_files")
     for partition, bucket, name, size, extra in zip(*(inside.column(c).to_pylist() for c in columns), strict=True):
         if (partition, bucket) not in folders:
-            values = decode_row(partition, store.schema.partition_types)
-            path = partition_path(
-                store.schema.partition_keys,
-                values,
-                store.schema.partition_types,
-                legacy=naming.legacy,
-                default_name=naming.default_name,
-            )
-            folders[partition, bucket] = store.layout.bucket_dir(path.rstrip("/"), bucket)
+            folders[partition, bucket] = paths.bucket(partition, bucket)
         folder = folders[partition, bucket]
         walk.sizes[f"{folder}/{name}"] = size
         walk.reached |= {f"{folder}/{each}" for each in (name, *extra)}

@@ -1,0 +1,128 @@
+"""Which type two values meet in, and how Arrow columns get there.
+
+The rules are those of Spark in ANSI mode, kept to what needs no explanation: integers meet in the wider one, an integer
+or a decimal meets floating point in DOUBLE, an integer meets a decimal in a decimal that holds both, a DATE meets a
+TIMESTAMP at midnight, and a TIMESTAMP is read in UTC where it meets one with a time zone. Text meets only text here:
+what a text means beside another type is decided by the comparison, see `beside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.expr import decimals
+
+INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_UNITS: Final = ("s", "ms", "us", "ns")
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """STRING and its kin."""
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def is_bytes(dtype: pa.DataType) -> bool:
+    """BYTES and its kin."""
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
+
+
+def is_number(dtype: pa.DataType) -> bool:
+    """Integers, floating point and decimals."""
+    return dtype in INTEGERS or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
+
+
+def is_moment(dtype: pa.DataType) -> bool:
+    """DATE and both TIMESTAMPs."""
+    return bool(pa.types.is_date32(dtype) or pa.types.is_timestamp(dtype))
+
+
+def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in the form the kernels here understand: one piece, no dictionary, no view."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary_view(values.type) or pa.types.is_fixed_size_binary(values.type):
+        return values.cast(pa.large_binary())
+    return values
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type both values meet in, or None. Decimals may need up to 76 digits."""
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if left in INTEGERS and right in INTEGERS:
+        return max(left, right, key=INTEGERS.index)
+    if is_number(left) and is_number(right):
+        if pa.types.is_floating(left) or pa.types.is_floating(right):
+            return pa.float64()
+        return _common_decimal(decimals.decimal_type(left), decimals.decimal_type(right))
+    if is_moment(left) and is_moment(right):
+        return _common_moment(left, right)
+    if is_text(left) and is_text(right):
+        return pa.large_string()
+    if is_bytes(left) and is_bytes(right):
+        return pa.large_binary()
+    return None
+
+
+def beside(other: pa.DataType) -> pa.DataType:
+    """The type a text is read as when it is compared with a value of another type."""
+    if other in INTEGERS:
+        return pa.int64()
+    if pa.types.is_decimal(other):
+        return pa.decimal256(76, decimals.DIGITS_MAX)
+    return pa.float64() if pa.types.is_floating(other) else other
+
+
+def meet(values: Any, dtype: pa.DataType) -> Any:
+    """An array or a scalar in the common type; exact, except that large integers round to the nearest DOUBLE."""
+    if values.type == dtype:
+        return values
+    if pa.types.is_decimal(dtype) and values.type in INTEGERS:
+        # Arrow demands room for every value of the integer type, whatever the values are.
+        values = values.cast(decimals.decimal_type(values.type))
+    return pc.cast(values, dtype, safe=not pa.types.is_floating(dtype))
+
+
+def monotone(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether values keep their order when these types meet, so that bounds of one side still bound."""
+    kinds = (is_number, is_moment, is_text, is_bytes)
+    return left == right or any(kind(left) and kind(right) for kind in kinds)
+
+
+def _same(left: Any, right: Any) -> Any:
+    both = pc.and_(pc.is_valid(left), pc.is_valid(right))
+    neither = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.or_(pc.and_(both, pc.fill_null(pc.equal(left, right), False)), neither)
+
+
+COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "<=>": _same,
+}
+
+
+def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    return pa.decimal128(precision, scale) if precision <= decimals.DIGITS_MAX else pa.decimal256(precision, scale)
+
+
+def _common_moment(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    stamps = [each for each in (left, right) if pa.types.is_timestamp(each)]
+    unit = max((each.unit for each in stamps), key=_UNITS.index)
+    return pa.timestamp(unit, tz="UTC" if any(each.tz is not None for each in stamps) else None)

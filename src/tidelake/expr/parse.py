@@ -1,0 +1,747 @@
+"""SQL text to expressions: the WHERE and SET of people who write SQL, in the dialect of Spark.
+
+The grammar is sqlglot's; what the text *means* is decided here, node by node. Whatever is not understood is refused
+with its place in the text: nothing is ever skipped, and what dialects bind differently (`a = b = c`) must say by
+parentheses which it means. Functions are looked up in our own table alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr import constants
+from tidelake.expr.evaluate import evaluate_scalar, matches
+from tidelake.expr.functions import ALIASES, FUNCTIONS
+from tidelake.expr.node import Scalar
+from tidelake.expr.scalar import (
+    NULL,
+    Arithmetic,
+    Call,
+    Cast,
+    Coalesce,
+    ColumnRef,
+    Literal,
+    Member,
+    Negate,
+    NullIf,
+    literal,
+)
+from tidelake.expr.tree import (
+    ALWAYS,
+    NEVER,
+    SAME,
+    UNKNOWN,
+    And,
+    Case,
+    Compare,
+    Holds,
+    In,
+    Is,
+    IsNull,
+    Like,
+    Missing,
+    Not,
+    Or,
+    Predicate,
+    Regex,
+    Test,
+    Truth,
+    like,
+)
+from tidelake.expr.vocabulary import AGGREGATES, BUILT, CONDITION_FUNCTIONS, NAMED_CASTS, TIMES, TYPES, UNSTEADY
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.types import (
+    DataType,
+    DecimalType,
+    Field,
+    Root,
+    RowType,
+    TimeType,
+)
+
+T = TypeVar("T")
+
+TEXT_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 200
+
+_COMPARISONS: Final[dict[type[exp.Expr], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: SAME,
+}
+_MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", SAME: SAME}
+_ARITHMETIC: Final[dict[type[exp.Expr], str]] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+}
+_CONDITIONS: Final = (
+    *_COMPARISONS,
+    exp.NullSafeNEQ,
+    exp.And,
+    exp.Or,
+    exp.Not,
+    exp.Like,
+    exp.ILike,
+    exp.Escape,
+    exp.RegexpLike,
+    exp.In,
+    exp.Between,
+    exp.Is,
+)
+_REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...]] = (
+    (
+        (exp.Query, exp.Exists, exp.Any, exp.All),
+        "subqueries, ANY and ALL are not supported",
+        "read the other table first, then use IN",
+    ),
+    ((exp.Window, exp.Filter), "window functions and filters are not supported", "compute it in a query engine"),
+    ((exp.Interval,), "intervals are not supported", "use date_add(date, days), or write the resulting moment"),
+    ((exp.Star,), "a star is not an expression", "name the column"),
+    ((exp.Alias,), "two expressions stand side by side", "connect them with AND or an operator"),
+    ((exp.Placeholder, exp.Parameter), "parameters are not supported", "write the value itself"),
+    ((exp.Bracket,), "elements of arrays and maps are not supported", "only members of a ROW can be reached: r.x"),
+    ((exp.Tuple,), "tuples are not supported", "compare the columns one by one"),
+)
+
+
+class _Dialect(Spark):
+    """Spark, but every function keeps the name it was written with."""
+
+    class Parser(SparkParser):
+        """Without sqlglot's own knowledge of functions, which would translate some of them."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM")
+        }
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+
+
+def parse_where(text: str, fields: Sequence[Field]) -> Predicate:
+    """A condition on rows of these columns.
+
+    Names are found exactly, or without regard to case if only one column fits.
+
+    Raises:
+        InvalidInputError: the text is not a condition, or asks for something that is not supported.
+    """
+    predicate = _read(text, fields, lambda reader, node: reader.predicate(node))
+    matches(predicate, _no_rows(predicate.columns(), fields), 0)
+    return predicate
+
+
+def parse_scalar(text: str, fields: Sequence[Field]) -> Scalar:
+    """A value computed from rows of these columns; raises like `parse_where`."""
+    scalar = _read(text, fields, lambda reader, node: reader.scalar(node))
+    evaluate_scalar(scalar, _no_rows(scalar.columns(), fields), 0)
+    return scalar
+
+
+def _no_rows(names: Iterable[str], fields: Sequence[Field]) -> dict[str, pa.Array]:
+    """Empty columns: evaluating on them finds every mistake of types and none of values."""
+    return {field.name: pa.nulls(0, to_arrow(field.type)) for field in fields if field.name in names}
+
+
+def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr], T]) -> T:
+    if len(text) > TEXT_MAX:
+        raise InvalidInputError("sql text is too long", length=len(text), limit=TEXT_MAX, hint="build it with tl.col")
+    try:
+        return read(_Reader(text, fields), _syntax(text))
+    except RecursionError as cause:
+        raise _too_deep() from cause
+
+
+def _too_deep() -> InvalidInputError:
+    return InvalidInputError(
+        "sql text is nested too deeply", limit=DEPTH_MAX, hint="remove parentheses that are not needed, or use IN"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- syntax
+
+
+def _syntax(text: str) -> exp.Expr:
+    dialect = _Dialect()
+    try:
+        tokens = _with_plain_strings(text, dialect.tokenize(text))
+        depth = 0
+        for token in tokens:
+            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+            if depth > DEPTH_MAX:
+                raise _too_deep()
+            if token.token_type == TokenType.SEMICOLON:
+                raise _misplaced(text, "sql text holds more than one expression", token.start, "remove the semicolon")
+        parsed = dialect.parser().parse(tokens, text)
+    except SqlglotError as cause:
+        details = getattr(cause, "errors", None) or [{}]
+        raise _syntax_error(text, details[0]) from cause
+    statements = [each for each in parsed if each is not None]
+    if len(statements) != 1:
+        raise InvalidInputError("sql text is empty", hint="write a condition such as id > 7")
+    return statements[0]
+
+
+def _syntax_error(text: str, details: dict[str, Any]) -> InvalidInputError:
+    near = details.get("highlight")
+    line, column = details.get("line"), details.get("col")
+    place = None
+    if line is not None and column is not None:
+        place = f"line {line}, column {max(column - len(near or '') + 1, 1)}"
+    return InvalidInputError(
+        "sql text cannot be understood",
+        text=_shortened(text),
+        position=place,
+        near=near,
+        hint="check quotes ('text', `column`), parentheses and operators",
+    )
+
+
+def _with_plain_strings(text: str, tokens: Iterable[Token]) -> list[Token]:
+    """String tokens with their value: escapes read as Spark reads them, neighbours joined.
+
+    A doubled quote inside of a string arrives as two strings that touch: it stands for the quote.
+    """
+    result: list[Token] = []
+    for token in tokens:
+        if token.token_type != TokenType.STRING:
+            result.append(token)
+            continue
+        raw = text[token.start : token.end + 1]
+        value, last = constants.unescaped(raw[1:-1]), result[-1] if result else None
+        if last is not None and last.token_type == TokenType.STRING:
+            touching = last.end + 1 == token.start and text[last.end] == raw[0]
+            last.text += (raw[0] if touching else "") + value
+            last.end = token.end
+            continue
+        token.text = value
+        result.append(token)
+    return result
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _misplaced(text: str, message: str, start: int | None, hint: str, **facts: str | None) -> InvalidInputError:
+    place = None
+    if start is not None:
+        place = f"line {text.count(chr(10), 0, start) + 1}, column {start - text.rfind(chr(10), 0, start)}"
+    return InvalidInputError(message, position=place, hint=hint, **facts)
+
+
+# ---------------------------------------------------------------------------------------------------------- meaning
+
+
+class _Reader:
+    """Gives each node of the syntax its meaning; knows the text (for errors) and the columns."""
+
+    def __init__(self, text: str, fields: Sequence[Field]) -> None:
+        self.text = text
+        self.fields = fields
+        self.depth = 0
+
+    # -------------------------------------------------------------------------------------------------- conditions
+
+    def predicate(self, node: exp.Expr) -> Predicate:
+        """The node as a condition."""
+        node = _bare(node)
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise _too_deep()
+        try:
+            return self._predicate(node)
+        finally:
+            self.depth -= 1
+
+    def _predicate(self, node: exp.Expr) -> Predicate:
+        match node:
+            case exp.And() | exp.Or():
+                parts = tuple(self.predicate(part) for part in self._chain(node))
+                return And(parts) if isinstance(node, exp.And) else Or(parts)
+            case exp.Not():
+                self._only(node, "this")
+                return Not(self.predicate(node.this))
+            case exp.Boolean():
+                return ALWAYS if node.this else NEVER
+            case exp.Null():
+                return UNKNOWN
+            case exp.NullSafeNEQ():
+                return Not(self._comparison(node, SAME))
+            case exp.Is():
+                return self._is(node)
+            case exp.In():
+                return self._in(node)
+            case exp.Between():
+                self._only(node, "this", "low", "high")
+                value, low, high = (self._side(node.args[key]) for key in ("this", "low", "high"))
+                return And((self._compared(value, ">=", low, node), self._compared(value, "<=", high, node)))
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.RegexpLike():
+                self._only(node, "this", "expression", "negate")
+                found = Regex(self._side(node.this), self._plain_text(node.expression))
+                return Not(found) if node.args.get("negate") else found
+            case exp.Anonymous() if node.name.lower() in CONDITION_FUNCTIONS:
+                return self._condition_function(node)
+        op = _COMPARISONS.get(type(node))
+        if op is not None:
+            return self._comparison(node, op)
+        scalar = self.scalar(node)
+        return scalar.predicate if isinstance(scalar, Truth) else Holds(scalar)
+
+    def _chain(self, node: exp.Expr) -> list[exp.Expr]:
+        """The parts of a chain of ANDs (or ORs) that no parentheses divide, however long it is."""
+        parts, waiting = [], [node]
+        while waiting:
+            current = waiting.pop()
+            if type(current) is type(node):
+                self._only(current, "this", "expression")
+                waiting.extend((current.expression, current.this))
+            else:
+                parts.append(current)
+        return parts
+
+    def _comparison(self, node: exp.Expr, op: str) -> Predicate:
+        self._only(node, "this", "expression")
+        return self._compared(self._side(node.this), op, self._side(node.expression), node)
+
+    def _side(self, node: exp.Expr) -> Scalar:
+        """An operand of a comparison; a condition there must stand in parentheses, as dialects bind it differently."""
+        if isinstance(node, _CONDITIONS):
+            raise self._error(node, "condition inside of a comparison", "put the inner condition in parentheses")
+        return self.scalar(node)
+
+    def _compared(self, left: Scalar, op: str, right: Scalar, node: exp.Expr) -> Predicate:
+        if isinstance(left, Literal) and isinstance(right, ColumnRef):
+            left, op, right = right, _MIRRORED[op], left
+        dtype = self._type(left)
+        if dtype is not None and isinstance(right, Literal):
+            value = self._beside(right, dtype, node)
+            if value is not None and isinstance(left, ColumnRef) and op != SAME:
+                return Compare(left.column, op, value[0])
+            right = right if value is None else literal(value[0])
+        return Test(left, op, right)
+
+    def _beside(self, constant: Literal, dtype: DataType, node: exp.Expr) -> tuple[Any] | None:
+        return self._placed(node, lambda: constants.beside_column(constant, dtype))
+
+    def _is(self, node: exp.Is) -> Predicate:
+        self._only(node, "this", "expression")
+        operand, wanted = _bare(node.this), node.expression
+        if isinstance(node.this, _CONDITIONS):
+            raise self._error(node, "condition inside of IS", "put the inner condition in parentheses")
+        match wanted:
+            case exp.Boolean():
+                return Is(self.predicate(operand), bool(wanted.this))
+            case exp.Null() if self._is_condition(operand):
+                return Is(self.predicate(operand), None)
+            case exp.Null():
+                return _is_null(self.scalar(operand))
+        raise self._error(node, "IS is followed by something else than NULL, TRUE or FALSE", "use = or <=>")
+
+    def _in(self, node: exp.In) -> Predicate:
+        if node.args.get("query") is not None:
+            raise self._unsupported(node.args["query"])
+        self._only(node, "this", "expressions")
+        value = self._side(node.this)
+        options = [self._side(option) for option in node.expressions]
+        if not options:
+            raise self._error(node, "IN has no values", "list at least one value")
+        each = [self._compared(value, "=", option, node) for option in options]
+        if isinstance(value, ColumnRef) and all(isinstance(part, Compare) for part in each):
+            return In(value.column, tuple(part.value for part in each if isinstance(part, Compare)))
+        return Or(tuple(each))
+
+    def _like(self, node: exp.Expr) -> Predicate:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            self._only(node, "this", "expression")
+            escape, node = self._plain_text(node.expression), node.this
+            if not isinstance(node, (exp.Like, exp.ILike)):
+                raise self._error(node, "ESCAPE stands without LIKE", "remove it")
+        self._only(node, "this", "expression", "negate")
+        operand, pattern = self._side(node.this), self._plain_text(node.expression)
+        ignore_case = isinstance(node, exp.ILike)
+        found = self._placed(node, lambda: like(operand, pattern, escape=escape, ignore_case=ignore_case))
+        return Not(found) if node.args.get("negate") else found
+
+    def _condition_function(self, node: exp.Anonymous) -> Predicate:
+        name = node.name.lower()
+        if name in ("isnull", "isnotnull"):
+            (operand,) = self._arguments(node, 1)
+            found = _is_null(self.scalar(operand))
+            return Not(found) if name == "isnotnull" else found
+        operand, argument = self._arguments(node, 2)
+        value, text = self.scalar(operand), self._plain_text(argument)
+        if name not in ("startswith", "endswith", "contains"):
+            return Regex(value, text)
+        plain = re.sub(r"([\\%_])", r"\\\1", text)
+        if name == "startswith":
+            return like(value, f"{plain}%")
+        return Like(value, f"%{plain}" if name == "endswith" else f"%{plain}%")
+
+    def _is_condition(self, node: exp.Expr) -> bool:
+        called = isinstance(node, exp.Anonymous) and node.name.lower() in CONDITION_FUNCTIONS
+        return called or isinstance(node, (*_CONDITIONS, exp.Boolean))
+
+    # ----------------------------------------------------------------------------------------------------- scalars
+
+    def scalar(self, node: exp.Expr) -> Scalar:
+        """The node as a value."""
+        node = _bare(node)
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise _too_deep()
+        try:
+            return self._scalar(node)
+        finally:
+            self.depth -= 1
+
+    def _scalar(self, node: exp.Expr) -> Scalar:
+        match node:
+            case exp.Literal() if node.is_string:
+                return literal(node.this)
+            case exp.Literal():
+                return self._placed(node, lambda: constants.number(node.this))
+            case exp.Boolean():
+                return literal(bool(node.this))
+            case exp.Null():
+                return NULL
+            case exp.RawString():
+                return literal(node.this)
+            case exp.HexString():
+                return self._hex(node)
+            case exp.Column() | exp.Dot():
+                return self._column(node)
+            case exp.Neg():
+                self._only(node, "this")
+                return self._negated(node.this)
+            case exp.Cast() | exp.TryCast():
+                return self._cast(node)
+            case exp.Case() | exp.If():
+                return self._case(node)
+            case exp.DPipe():
+                return self._joined(node)
+            case exp.Trim() | exp.Extract():
+                return self._worded_function(node)
+            case exp.Anonymous() if node.name.lower() not in CONDITION_FUNCTIONS:
+                return self._function(node)
+        op = _ARITHMETIC.get(type(node))
+        if op is not None:
+            return self._arithmetic(node, op)
+        if self._is_condition(node):
+            return Truth(self.predicate(node))
+        raise self._unsupported(node)
+
+    def _arithmetic(self, node: exp.Expr, op: str) -> Scalar:
+        self._only(node, "this", "expression", "typed", "safe")
+        sides: tuple[exp.Expr, ...] = (node.this, node.expression)
+        for side in sides:
+            if isinstance(side, (*_CONDITIONS, exp.DPipe)):
+                raise self._error(
+                    side, "operators that dialects bind differently stand side by side", "use parentheses"
+                )
+        return Arithmetic(op, self.scalar(node.this), self.scalar(node.expression))
+
+    def _joined(self, node: exp.Expr) -> Scalar:
+        parts, waiting = [], [node]
+        while waiting:
+            current = waiting.pop()
+            if isinstance(current, exp.DPipe):
+                self._only(current, "this", "expression", "safe")
+                waiting.extend((current.expression, current.this))
+            elif isinstance(current, (*_CONDITIONS, *_ARITHMETIC)):
+                raise self._error(
+                    current, "operators that dialects bind differently stand side by side", "use parentheses"
+                )
+            else:
+                parts.append(self.scalar(current))
+        return Call("concat", tuple(parts))
+
+    def _negated(self, node: exp.Expr) -> Scalar:
+        """A sign directly before a number belongs to it: the least BIGINT has no positive twin."""
+        match node:
+            case exp.Literal() if not node.is_string:
+                return self._placed(node, lambda: constants.number(f"-{node.this}"))
+            case exp.TryCast() if isinstance(node.this, exp.Literal) and not node.args.get("safe"):
+                dtype = self._data_type(node.args["to"])
+                number = dtype.root in _NUMBERS and re.fullmatch(r"[0-9.][0-9.eE+-]*", node.this.this)
+                found = self._placed(node, lambda: constants.typed(f"-{node.this.this}", dtype)) if number else None
+                if found is not None:
+                    return found
+        return Negate(self.scalar(node))
+
+    def _cast(self, node: exp.Expr) -> Scalar:
+        self._only(node, "this", "to", "safe")
+        if node.args.get("safe"):
+            raise self._error(
+                node, "try_cast is not supported", "use CAST, and leave out rows that do not fit with CASE"
+            )
+        dtype, operand = self._data_type(node.args["to"]), _bare(node.this)
+        if isinstance(operand, exp.Null):
+            return Literal(None, dtype)
+        if isinstance(operand, exp.Literal):
+            found = self._constant_cast(node, operand, dtype)
+            if found is not None:
+                return found
+        return Cast(self.scalar(operand), dtype)
+
+    def _constant_cast(self, node: exp.Expr, operand: exp.Literal, dtype: DataType) -> Literal | None:
+        """DATE '2024-01-01', 5L, 1.5BD: the constant itself, so that it can prune."""
+        plain_timestamp = node.args["to"].this.name == "TIMESTAMPTZ"
+        if operand.is_string and plain_timestamp and not node.args["to"].expressions:
+            return self._placed(node, lambda: constants.timestamp(operand.this))
+        if operand.is_string and dtype.root in (Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT):
+            return None
+        if not operand.is_string and dtype.root not in _NUMBERS:
+            return None
+        if not operand.is_string and dtype.root in _INTEGERS and not operand.this.isdigit():
+            return None
+        return self._placed(node, lambda: constants.typed(operand.this, dtype))
+
+    def _case(self, node: exp.Expr) -> Scalar:
+        if isinstance(node, exp.If):
+            self._only(node, "this", "true", "false")
+            otherwise = node.args.get("false")
+            value = self.scalar(node.args["true"])
+            return Case(((self.predicate(node.this), value),), NULL if otherwise is None else self.scalar(otherwise))
+        self._only(node, "this", "ifs", "default")
+        subject = None if node.this is None else self.scalar(node.this)
+        branches = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                condition = self.predicate(branch.this)
+            else:
+                condition = self._compared(subject, "=", self._side(branch.this), branch)
+            branches.append((condition, self.scalar(branch.args["true"])))
+        default = node.args.get("default")
+        return Case(tuple(branches), NULL if default is None else self.scalar(default))
+
+    def _function(self, node: exp.Anonymous) -> Scalar:
+        name = node.name.lower()
+        if name in AGGREGATES:
+            raise self._error(node, "aggregates are not supported", "they need a query engine", function=name)
+        if name in UNSTEADY:
+            raise self._unsteady(node, name)
+        if name in NAMED_CASTS:
+            (operand,) = self._arguments(node, 1)
+            return Cast(self.scalar(operand), NAMED_CASTS[name])
+        if name in BUILT:
+            return self._built(node, name)
+        if ALIASES.get(name, name) not in FUNCTIONS:
+            known = {*FUNCTIONS, *ALIASES, *BUILT, *CONDITION_FUNCTIONS, *NAMED_CASTS}
+            raise self._error(node, "function is not known", _nearest(name, known, "functions"), function=name)
+        arguments = [self.scalar(each) for each in node.expressions]
+        if name in ("ltrim", "rtrim"):
+            arguments.reverse()  # Spark has the characters to trim first
+        return Call(ALIASES.get(name, name), tuple(arguments))
+
+    def _built(self, node: exp.Anonymous, name: str) -> Scalar:
+        if name == "coalesce":
+            if not node.expressions:
+                raise self._error(
+                    node, "function has the wrong number of arguments", "give it at least one", function=name
+                )
+            return Coalesce(tuple(self.scalar(each) for each in node.expressions))
+        if name == "nvl2":
+            subject, there, missing = self._arguments(node, 3)
+            return Case(((Not(_is_null(self.scalar(subject))), self.scalar(there)),), self.scalar(missing))
+        left, right = (self.scalar(each) for each in self._arguments(node, 2))
+        match name:
+            case "nullif":
+                return NullIf(left, right)
+            case "mod":
+                return Arithmetic("%", left, right)
+        return Coalesce((left, right))
+
+    def _worded_function(self, node: exp.Expr) -> Scalar:
+        """TRIM(BOTH 'x' FROM s) and EXTRACT(YEAR FROM d)."""
+        if isinstance(node, exp.Extract):
+            self._only(node, "this", "expression")
+            name = node.this.name.lower()
+            if name not in ("year", "quarter", "month", "day", "hour", "minute", "second"):
+                raise self._error(node, "part of a date is not known", "use year, month, day, hour, ...", part=name)
+            return Call(name, (self.scalar(node.expression),))
+        self._only(node, "this", "expression", "position")
+        position = str(node.args.get("position") or "BOTH").upper()
+        characters = node.args.get("expression")
+        arguments = (node.this,) if characters is None else (node.this, characters)
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}[position]
+        return Call(name, tuple(self.scalar(each) for each in arguments))
+
+    def _hex(self, node: exp.HexString) -> Scalar:
+        digits = str(node.this)
+        try:
+            return literal(bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}"))
+        except ValueError as cause:
+            message = "hexadecimal constant holds another character"
+            raise self._error(node, message, "use digits and a to f") from cause
+
+    # ----------------------------------------------------------------------------------------------------- columns
+
+    def _column(self, node: exp.Expr) -> Scalar:
+        names = self._path(node)
+        field = self._find(names[0], self.fields, "column")
+        scalar: Scalar = ColumnRef(field.name)
+        for name in names[1:]:
+            dtype = field.type
+            if not isinstance(dtype, RowType):
+                raise self._error(
+                    name, "column has no members", "only a ROW has members", column=field.name, type=str(dtype)
+                )
+            field = self._find(name, dtype.fields, "member")
+            scalar = Member(scalar, field.name)
+        return scalar
+
+    def _path(self, node: exp.Expr) -> list[exp.Expr]:
+        match node:
+            case exp.Column():
+                self._only(node, "this", "table", "db", "catalog")
+                return list(node.parts)
+            case exp.Dot():
+                self._only(node, "this", "expression")
+                return [*self._path(_bare(node.this)), node.expression]
+        raise self._unsupported(node)
+
+    def _find(self, node: exp.Expr, fields: Sequence[Field], kind: str) -> Field:
+        if not isinstance(node, exp.Identifier):
+            raise self._unsupported(node)
+        name = node.name
+        exact = [field for field in fields if field.name == name]
+        found = exact or [field for field in fields if field.name.lower() == name.lower()]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            options = ", ".join(field.name for field in found)
+            raise self._error(node, f"{kind} is ambiguous", f"write exactly one of {options}", **{kind: name})
+        if name.lower() in UNSTEADY and kind == "column":
+            raise self._unsteady(node, name)
+        hint = _nearest(name, [field.name for field in fields], f"{kind}s")
+        raise self._error(node, f"{kind} is not known", hint, **{kind: name})
+
+    def _type(self, scalar: Scalar) -> DataType | None:
+        """The declared type of a column or member; None for anything computed."""
+        match scalar:
+            case ColumnRef(name):
+                return next(field.type for field in self.fields if field.name == name)
+            case Member(operand, name):
+                row = self._type(operand)
+                assert isinstance(row, RowType)
+                return next(field.type for field in row.fields if field.name == name)
+        return None
+
+    def _data_type(self, node: exp.Expr) -> DataType:
+        name = node.this.name if isinstance(node, exp.DataType) and hasattr(node.this, "name") else ""
+        numbers = [str(each.name) for each in node.expressions]
+        if not all(each.isdigit() and len(each) < 10 for each in numbers):
+            raise self._error(node, "type is not supported here", "cast to a plain type", type=name.lower())
+        parameters = [int(each) for each in numbers]
+        if name == "DECIMAL" and len(parameters) <= 2:
+            precision, scale = (*parameters, *(10, 0)[len(parameters) :])
+            if not 1 <= precision <= 38 or scale > precision:
+                raise self._error(
+                    node, "decimal type is out of range", "use at most 38 digits", precision=str(precision)
+                )
+            return DecimalType(precision=precision, scale=scale)
+        if name in TIMES and len(parameters) <= 1:
+            default = 3 if name == "TIME" else 6
+            precision = parameters[0] if parameters else default
+            if precision > 9:
+                raise self._error(node, "precision of a time is out of range", "use 0 to 9", precision=str(precision))
+            return TimeType(TIMES[name], precision=precision)
+        if name in TYPES:
+            return TYPES[name]
+        raise self._error(
+            node, "type is not supported here", "cast to a plain type such as INT or STRING", type=name.lower()
+        )
+
+    # ------------------------------------------------------------------------------------------------------ errors
+
+    def _arguments(self, node: exp.Anonymous, count: int) -> list[exp.Expr]:
+        if len(node.expressions) != count:
+            name = node.name.lower()
+            raise self._error(node, "function has the wrong number of arguments", f"give it {count}", function=name)
+        return list(node.expressions)
+
+    def _plain_text(self, node: exp.Expr) -> str:
+        value = self.scalar(node)
+        if isinstance(value, Literal) and isinstance(value.value, str):
+            return value.value
+        raise self._error(node, "pattern is not a plain text", "write it between quotes")
+
+    def _only(self, node: exp.Expr, *keys: str) -> None:
+        """Refuses a node that says more than what is looked at."""
+        for key, value in node.args.items():
+            if value and key not in keys:
+                raise self._error(node, "part of the text is not supported", "write it another way", part=key)
+
+    def _placed(self, node: exp.Expr, read: Callable[[], T]) -> T:
+        """What is read; an error gets the place in the text."""
+        try:
+            return read()
+        except InvalidInputError as cause:
+            place = _misplaced(self.text, "", _start(node), "").facts
+            cause.facts.update(place)
+            raise
+
+    def _unsteady(self, node: exp.Expr, name: str) -> InvalidInputError:
+        hint = "write the value itself: the same text must mean the same rows each time it is tried"
+        return self._error(node, "value changes from one moment to the next", hint, function=name.lower())
+
+    def _unsupported(self, node: exp.Expr) -> InvalidInputError:
+        for kinds, message, hint in _REFUSED:
+            if isinstance(node, kinds):
+                return self._error(node, message, hint)
+        return self._error(node, "part of the text is not supported", "write it another way", part=node.key)
+
+    def _error(self, node: exp.Expr, message: str, hint: str, **facts: str | None) -> InvalidInputError:
+        return _misplaced(self.text, message, _start(node), hint, **facts)
+
+
+_INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+_NUMBERS: Final = (*_INTEGERS, Root.DECIMAL, Root.FLOAT, Root.DOUBLE)
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    """The node without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _start(node: exp.Expr) -> int | None:
+    """Where in the text the node is, as far as it or what is below it knows."""
+    starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+    return min(starts, default=None)
+
+
+def _is_null(scalar: Scalar) -> Predicate:
+    return IsNull(scalar.column) if isinstance(scalar, ColumnRef) else Missing(scalar)
+
+
+def _nearest(name: str, known: Iterable[str], kind: str) -> str:
+    names = list(known)
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    if close:
+        return f"did you mean {by_lower[close[0]]}?"
+    return f"{kind} are {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"

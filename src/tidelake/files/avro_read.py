@@ -1,0 +1,245 @@
+"""Reading Avro data files: framed and decompressed by us, decoded column by column by polars-avro.
+
+Blocks are decoded some megabytes at a time, with only the wanted columns taken out. Every piece is closed by a record
+of ours: if a count or a length was wrong, the reader fails or that record does not come out last.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidelake.errors import FormatError
+from tidelake.expr.tree import Predicate
+from tidelake.files.avro_types import from_avro, plain_schema
+from tidelake.files.avro_write import CHECKSUM_KEY
+from tidelake.files.groups import Group
+from tidelake.files.projection import Source
+from tidelake.io.fileio import InputFile
+from tidelake.spec.avro import MAGIC, SYNC_SIZE, RawBlock, encode_long, parse_container, read_block
+
+__all__ = ["AvroSource"]
+
+_PIECE_BYTES: Final = 32 << 20
+_TOKEN_NUMBER: Final = 0x7469_6465
+_TOKEN_TEXT: Final = "\x00tide\x00"
+
+
+class AvroSource:
+    """An open Avro file."""
+
+    def __init__(self, file: InputFile, *, path: str) -> None:
+        """Read the file and frame its blocks.
+
+        Raises:
+            FormatError: it is no Avro file or is damaged.
+            StorageError: the storage failed.
+        """
+        self._path = path
+        file.seek(0)
+        data = file.read()
+        self._container = parse_container(data, path=path)
+        _check_schema(data, self._container.schema, path)
+        schema = plain_schema(self._container.schema, {})
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            raise FormatError("Avro file does not hold records", path=path)
+        self._members: list[dict[str, Any]] = schema["fields"]
+        names = [member["name"] for member in self._members]
+        if len(set(names)) != len(names):
+            raise FormatError("file has two columns of one name", path=path)
+        self._places = {name: index for index, name in enumerate(names)}
+        # By number: a column may have a name that the reader's own query language does not take.
+        flat = [{"name": f"c{index}", "type": member["type"]} for index, member in enumerate(self._members)]
+        self._schema_text = json.dumps({"type": "record", "name": "row", "fields": flat})
+        self._token = _token_place(self._members)
+        self._closing = b"".join(
+            _token_bytes(member["type"]) if index == self._token else _empty_bytes(member["type"], path)
+            for index, member in enumerate(self._members)
+        )
+
+    @property
+    def row_count(self) -> int:
+        """Rows that the blocks claim to hold."""
+        return self._container.record_count
+
+    def groups(self) -> list[Group]:
+        """All rows as one group that comes in pieces: Avro has no statistics to skip by."""
+        return [Group(0, 0, self.row_count, whole=False)]
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a column of this name."""
+        return name in self._places
+
+    def matching(self, groups: Sequence[Group], where: Predicate, sources: Sequence[Source]) -> list[Group]:  # noqa: ARG002
+        """All groups."""
+        return list(groups)
+
+    def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:  # noqa: ARG002
+        """The columns of the wanted fields that the file has, in tables of consecutive rows; by their names in it.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        wanted = {source.found.name: source.found for source in sources if source.found is not None}
+        wanted = {name: field for name, field in wanted.items() if self.has(name)}
+        for blocks in self._pieces():
+            count = sum(block.count for block in blocks)
+            columns = self._decode(blocks, count, [self._places[name] for name in wanted])
+            yield pa.Table.from_arrays(
+                [
+                    pa.chunked_array([from_avro(chunk, field.type) for chunk in columns[self._places[name]].chunks])
+                    for name, field in wanted.items()
+                ],
+                names=list(wanted),
+            )
+
+    def _pieces(self) -> Iterator[list[RawBlock]]:
+        piece: list[RawBlock] = []
+        size = 0
+        for place in self._container.blocks:
+            block = read_block(self._container, place)
+            if block.count:
+                piece.append(block)
+                size += len(block.payload)
+            if size >= _PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+
+    def _decode(self, blocks: list[RawBlock], count: int, places: list[int]) -> dict[int, pa.ChunkedArray]:
+        import polars_avro
+
+        payload = b"".join([*(block.payload for block in blocks), self._closing])
+        if count > len(payload):
+            raise FormatError("Avro blocks claim more records than they have bytes for", path=self._path, records=count)
+        header = [MAGIC, encode_long(2)]
+        for key, value in ((b"avro.schema", self._schema_text.encode()), (b"avro.codec", b"null")):
+            header += [encode_long(len(key)), key, encode_long(len(value)), value]
+        sync = bytes(SYNC_SIZE)
+        file = b"".join(
+            [*header, encode_long(0), sync, encode_long(count + 1), encode_long(len(payload)), payload, sync]
+        )
+        names = sorted({f"c{place}" for place in (*places, self._token)})
+        try:
+            # One batch that holds all: the reader would wait for ever for a second one that a wrong length promises.
+            scan = polars_avro.scan_avro(io.BytesIO(file), batch_size=count + 1)
+            frame = scan.select(names).limit(count + 1).collect(engine="in-memory")
+        except Exception as cause:
+            raise self._damaged(cause) from cause
+        except BaseException as cause:
+            if type(cause).__name__ == "PanicException":  # a panic of the Rust reader is no Exception
+                raise self._damaged(cause) from cause
+            raise
+        if frame.height != count + 1:
+            raise FormatError("Avro file holds fewer records than it claims", path=self._path, claimed=count)
+        table = frame.to_arrow()
+        if not _is_token(table.column(f"c{self._token}")[count].as_py()):
+            raise FormatError("Avro records do not end where they should", path=self._path)
+        return {place: table.column(f"c{place}").slice(0, count) for place in places}
+
+    def _damaged(self, cause: BaseException) -> FormatError:
+        return FormatError(
+            "Avro file has damaged records", path=self._path, cause=f"{type(cause).__name__}: {cause}"[:200]
+        )
+
+
+def _check_schema(data: bytes, schema: object, path: str) -> None:
+    """Compare the schema with the checksum that our own files have in their header."""
+    del schema
+    found = _header_entries(data)
+    expected = found.get(CHECKSUM_KEY.encode())
+    if expected is not None and f"{zlib.crc32(found.get(b'avro.schema', b'')):08x}".encode() != expected:
+        raise FormatError("schema of the Avro file does not match its checksum", path=path)
+
+
+def _header_entries(data: bytes) -> dict[bytes, bytes]:
+    """The entries of a header that `parse_container` has accepted."""
+    entries: dict[bytes, bytes] = {}
+    position = len(MAGIC)
+    while True:
+        count, position = _long(data, position)
+        if count == 0:
+            return entries
+        if count < 0:
+            _, position = _long(data, position)
+            count = -count
+        for _ in range(count):
+            size, position = _long(data, position)
+            key, position = data[position : position + size], position + size
+            size, position = _long(data, position)
+            entries[key], position = data[position : position + size], position + size
+
+
+def _long(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+
+
+# ------------------------------------------------------------------------------------------------ the closing record
+
+
+def _bare(avro_type: Any) -> Any:
+    return avro_type[1] if isinstance(avro_type, list) and len(avro_type) == 2 and avro_type[0] == "null" else avro_type
+
+
+def _token_place(members: Sequence[dict[str, Any]]) -> int:
+    """The column whose value marks the closing record: the first that can hold a mark nobody would write."""
+    for kinds in (("int", "long"), ("string", "bytes"), ("float", "double")):
+        for index, member in enumerate(members):
+            if _bare(member["type"]) in kinds:
+                return index
+    return 0
+
+
+def _token_bytes(avro_type: Any) -> bytes:
+    branch = b"\x02" if isinstance(avro_type, list) else b""
+    match _bare(avro_type):
+        case "int" | "long":
+            return branch + encode_long(_TOKEN_NUMBER)
+        case "string" | "bytes":
+            return branch + encode_long(len(_TOKEN_TEXT)) + _TOKEN_TEXT.encode()
+        case "float":
+            return branch + b"\x65\x64\x69\x74"
+        case "double":
+            return branch + b"\x65\x64\x69\x74" * 2
+    return _empty_bytes(avro_type, "")
+
+
+def _is_token(value: Any) -> bool:
+    if isinstance(value, bool) or value is None or not isinstance(value, int | float | str | bytes):
+        return not value
+    if isinstance(value, int):
+        return value == _TOKEN_NUMBER
+    if isinstance(value, float):
+        return value != 0
+    return value in (_TOKEN_TEXT, _TOKEN_TEXT.encode())
+
+
+def _empty_bytes(avro_type: Any, path: str, depth: int = 0) -> bytes:
+    """The encoding of the smallest value of a type."""
+    match avro_type:
+        case "null":
+            return b""
+        case "int" | "long" | "boolean" | "string" | "bytes" | {"type": "array" | "map"}:
+            return b"\x00"
+        case "float":
+            return bytes(4)
+        case "double":
+            return bytes(8)
+        case [first, *_]:
+            return b"\x00" + _empty_bytes(first, path, depth + 1)
+        case {"type": "record", "fields": [*members]}:
+            return b"".join(_empty_bytes(member["type"], path, depth + 1) for member in members)
+    raise FormatError("Avro schema has a type that data files do not have", path=path, avro_type=str(avro_type)[:80])

@@ -1,0 +1,165 @@
+"""Statistics of a data file's columns: read off a Parquet footer, or gathered batch by batch.
+
+A second pass over the data would cost more than the statistics are worth, so Parquet's own are used where they are
+exact. What they leave out is looked at while the rows go by: NaN (Arrow skips it silently), and the bounds of texts and
+bytes too long for Arrow's footer.
+
+Invariant: as in `spec.stats`, bounds never lie; where they might, there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidelake.files.parquet_types import is_int96
+from tidelake.spec.stats import UNKNOWN, ColumnStats, collect, is_comparable
+from tidelake.spec.stats_modes import FULL, StatsKind, StatsMode, truncate
+from tidelake.spec.types import DataType, DecimalType, Root, TimeType
+
+__all__ = ["RunningStats", "bounds_of_chunk", "finish", "has_nan", "long_bounds"]
+
+FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
+_NESTED: Final = frozenset({Root.ARRAY, Root.MAP, Root.ROW, Root.MULTISET, Root.VECTOR, Root.VARIANT})
+_WITHOUT: Final = _NESTED | {Root.BLOB, Root.GEOMETRY, Root.GEOGRAPHY}
+_ARROW_LENGTH_MAX: Final = 4096
+"""Longer minima and maxima are left out of the footer by Arrow's writer."""
+
+
+def finish(low: Any, high: Any, null_count: int | None, dtype: DataType, mode: StatsMode) -> ColumnStats:
+    """The statistics of a column that are kept under a mode, from its exact bounds (None: unknown)."""
+    if mode.kind is StatsKind.NONE or dtype.root in _WITHOUT:
+        return UNKNOWN
+    if mode.kind is StatsKind.COUNTS or low is None or high is None or not is_comparable(dtype):
+        return ColumnStats(null_count=null_count)
+    if dtype.root in FLOATS:
+        # Both zeros are equal to a query but not to every reader's order of doubles: widen to the outer one.
+        low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+    if mode.length is not None and isinstance(high, str | bytes):
+        cut = truncate(low, high, mode.length)
+        if cut is None:
+            return ColumnStats(null_count=null_count)
+        low, high = cut
+    return ColumnStats(low, high, null_count)
+
+
+def has_nan(array: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a float column holds NaN."""
+    return bool(pc.any(pc.is_nan(array)).as_py())
+
+
+def long_bounds(column: pa.ChunkedArray, dtype: DataType) -> tuple[Any, Any] | None:
+    """The bounds of a text or bytes column if it has values too long for Arrow's footer, else None."""
+    if dtype.root not in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY):
+        return None
+    if all(_longest(chunk) <= _ARROW_LENGTH_MAX for chunk in column.chunks):
+        return None
+    stats = collect(column, dtype, FULL)
+    return stats.min, stats.max
+
+
+def _longest(chunk: pa.Array) -> int:
+    offsets = np.frombuffer(chunk.buffers()[1], np.int32, len(chunk) + 1, chunk.offset * 4)
+    return int(np.max(np.diff(offsets), initial=0))
+
+
+def bounds_of_chunk(chunk: pq.ColumnChunkMetaData, dtype: DataType) -> tuple[Any, Any, int | None]:
+    """What a footer says of one column of one row group: bounds in the internal domain and the null count.
+
+    Bounds are None where there are none, and where the stored type is not that of the column.
+    """
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    if statistics is None:
+        return None, None, None
+    null_count = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max or is_int96(dtype) or not is_comparable(dtype):
+        return None, None, null_count
+    low = _internal(statistics.min_raw, statistics.physical_type, dtype)
+    high = _internal(statistics.max_raw, statistics.physical_type, dtype)
+    return (None, None, null_count) if low is None or high is None else (low, high, null_count)
+
+
+def _internal(raw: Any, physical: str, dtype: DataType) -> Any:
+    """A raw bound in the internal domain of the type, None when the physical type does not fit it."""
+    root = dtype.root
+    if root in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY):
+        if not isinstance(raw, bytes) or physical != "BYTE_ARRAY":
+            return None
+        if root in (Root.BINARY, Root.VARBINARY):
+            return raw
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(dtype, DecimalType):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        # Exact, whatever the precision of the context: the digits are only shifted.
+        return Decimal(unscaled).scaleb(-dtype.scale, _EXACT)
+    if root in FLOATS:
+        return raw if physical in ("FLOAT", "DOUBLE") and raw == raw else None
+    if root is Root.BOOLEAN:
+        return raw if physical == "BOOLEAN" else None
+    if physical not in ("INT32", "INT64"):
+        return None
+    if isinstance(dtype, TimeType) and root is not Root.TIME:
+        per_milli = 1 if dtype.precision <= 3 else 1_000
+        millis, rest = divmod(raw, per_milli)
+        return millis, rest * (1_000_000 // per_milli)
+    return raw
+
+
+_EXACT: Final = Context(prec=60)
+
+
+@dataclass(slots=True)
+class RunningStats:
+    """The statistics of a column gathered batch by batch, for formats whose own cannot be read back."""
+
+    type: DataType
+    mode: StatsMode
+    low: Any = None
+    high: Any = None
+    null_count: int = 0
+    unknown: bool = field(default=False)
+
+    def add(self, column: pa.Array) -> None:
+        """Take in the next rows."""
+        if self.mode.kind is StatsKind.NONE or self.type.root in _WITHOUT:
+            return
+        # An unknown bound stays unknown: only nulls are counted from then on.
+        wanted = StatsMode(StatsKind.COUNTS) if self.unknown else self.mode
+        stats = collect(column, self.type, FULL if wanted.kind is not StatsKind.COUNTS else wanted)
+        self.null_count += stats.null_count or 0
+        if stats.min is None:
+            # No bounds of rows that are not all null: a NaN was met.
+            self.unknown = self.unknown or stats.null_count != len(column)
+            return
+        self.low = stats.min if self.low is None else min(self.low, stats.min)
+        self.high = stats.max if self.high is None else max(self.high, stats.max)
+
+    def result(self) -> ColumnStats:
+        """The statistics of all rows so far."""
+        low, high = (None, None) if self.unknown else (self.low, self.high)
+        return finish(low, high, self.null_count, self.type, self.mode)
+
+
+def merge_bounds(
+    parts: Sequence[tuple[Any, Any, int | None]], row_counts: Sequence[int]
+) -> tuple[Any, Any, int | None]:
+    """The bounds and null count of several row groups together; unknown where one of them is not known.
+
+    A row group whose values are all null has no bounds and needs none.
+    """
+    nulls = [part[2] for part in parts]
+    count = None if any(null is None for null in nulls) else sum(null for null in nulls if null is not None)
+    bounded = [part for part, rows in zip(parts, row_counts, strict=True) if part[2] != rows]
+    if not bounded or any(part[0] is None or part[1] is None for part in bounded):
+        return None, None, count
+    return min(part[0] for part in bounded), max(part[1] for part in bounded), count

@@ -1,0 +1,139 @@
+"""The tail of an ORC file: the seal and the statistics in it, which Arrow reads and does not show.
+
+An ORC file ends in stripe statistics, a footer, a postscript and one byte with the length of the postscript. The first
+two are compressed in chunks. All are Protocol Buffers, of which a handful of fields are wanted: rows of each stripe,
+the numbers of the columns, user metadata, and the bounds of integers, dates, texts and decimals.
+
+Invariant: statistics only help to skip. Whatever cannot be understood of them means "nothing is known", never an error:
+the reader proper says what is wrong with a file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import cramjam
+
+from tidelake.files.orc_seal import SEAL_NAME, damaged
+from tidelake.files.protobuf import packed_numbers, read_message, zigzag
+from tidelake.io.fileio import InputFile
+from tidelake.spec.types import DataType, DecimalType, Root
+
+__all__ = ["OrcTail", "bounds_of", "read_tail"]
+
+_TAIL_BYTES_MAX: Final = 64 << 20
+_CHUNK_BYTES_MAX: Final = 64 << 20
+_GUESS_BYTES: Final = 16 << 10
+_NONE, _ZLIB, _SNAPPY, _ZSTD = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class OrcTail:
+    """What is wanted of a tail: user metadata, the numbers of the top-level columns, and the rows of each stripe.
+
+    `stats` has, for each stripe, the raw statistics of each column by its number; it is empty when there are none.
+    """
+
+    user_metadata: dict[bytes, bytes]
+    columns: tuple[int, ...]
+    stripe_rows: tuple[int, ...]
+    stats: tuple[tuple[bytes, ...], ...]
+
+
+def read_tail(file: InputFile, *, path: str) -> OrcTail | None:
+    """The tail, None when it cannot be understood.
+
+    Raises:
+        FormatError: it cannot be understood although it is one of ours.
+        StorageError: the storage failed.
+    """
+    try:
+        return _read(file)
+    except (IndexError, ValueError, KeyError, TypeError, zlib.error, cramjam.DecompressionError) as error:
+        size = min(file.size(), _GUESS_BYTES)
+        if SEAL_NAME in _at(file, file.size() - size, size):
+            raise damaged(path) from error
+        return None
+
+
+def _read(file: InputFile) -> OrcTail | None:
+    size = file.size()
+    postscript_size = _at(file, size - 1, 1)[0]
+    postscript = read_message(_at(file, size - 1 - postscript_size, postscript_size))
+    footer_size, codec = postscript[1][0], postscript.get(2, [_NONE])[0]
+    metadata_size = postscript.get(5, [0])[0]
+    if footer_size + metadata_size > min(size, _TAIL_BYTES_MAX):
+        raise ValueError("tail is longer than the file")
+    end = size - 1 - postscript_size
+    footer = read_message(_plain(_at(file, end - footer_size, footer_size), codec))
+    metadata = read_message(_plain(_at(file, end - footer_size - metadata_size, metadata_size), codec))
+    user = [read_message(entry) for entry in footer.get(5, [])]
+    root = read_message(footer[4][0])
+    columns = tuple(number for packed in root.get(2, []) for number in packed_numbers(packed))
+    rows = tuple(read_message(stripe)[5][0] for stripe in footer.get(3, []))
+    stats = tuple(tuple(read_message(stripe).get(1, [])) for stripe in metadata.get(1, []))
+    return OrcTail(
+        {entry[1][0]: entry[2][0] for entry in user}, columns, rows, stats if len(stats) == len(rows) else ()
+    )
+
+
+def bounds_of(raw: bytes, dtype: DataType) -> tuple[Any, Any, bool]:
+    """The bounds of a column in the internal domain (None: not known), and whether it may hold nulls."""
+    try:
+        message = read_message(raw)
+        has_null = bool(message.get(10, [1])[0])
+        low, high = _bounds(message, dtype)
+    except (IndexError, ValueError, KeyError, InvalidOperation):
+        return None, None, True
+    return (None, None, has_null) if low is None or high is None else (low, high, has_null)
+
+
+def _bounds(message: dict[int, list[Any]], dtype: DataType) -> tuple[Any, Any]:
+    if dtype.root in (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT) and 2 in message:
+        inner = read_message(message[2][0])
+        return zigzag(inner[1][0]), zigzag(inner[2][0])
+    if dtype.root is Root.DATE and 7 in message:
+        inner = read_message(message[7][0])
+        return zigzag(inner[1][0]), zigzag(inner[2][0])
+    if dtype.root is Root.VARCHAR and 4 in message:
+        inner = read_message(message[4][0])
+        # Long values are cut: the lower one to a prefix, the upper one to the next text after it.
+        low, high = (inner.get(1) or inner[4])[0], (inner.get(2) or inner[5])[0]
+        return low.decode(), high.decode()
+    if isinstance(dtype, DecimalType) and 6 in message:
+        inner = read_message(message[6][0])
+        return Decimal(inner[1][0].decode()), Decimal(inner[2][0].decode())
+    return None, None
+
+
+def _at(file: InputFile, start: int, length: int) -> bytes:
+    if start < 0:
+        raise ValueError("place before the file")
+    file.seek(start)
+    return file.read(length)
+
+
+def _plain(data: bytes, codec: int) -> bytes:
+    if codec == _NONE:
+        return data
+    out, position = [], 0
+    while position < len(data):
+        head = int.from_bytes(data[position : position + 3], "little")
+        chunk = data[position + 3 : position + 3 + (head >> 1)]
+        position += 3 + (head >> 1)
+        out.append(chunk if head & 1 else _decompressed(chunk, codec))
+    return b"".join(out)
+
+
+def _decompressed(chunk: bytes, codec: int) -> bytes:
+    if codec == _ZLIB:
+        stream = zlib.decompressobj(-15)
+        return stream.decompress(chunk, _CHUNK_BYTES_MAX)
+    if codec == _SNAPPY:
+        return bytes(cramjam.snappy.decompress_raw(chunk))
+    if codec == _ZSTD:
+        return bytes(cramjam.zstd.decompress(chunk))
+    raise ValueError("codec does not tell the size of what it packed, or is not known")

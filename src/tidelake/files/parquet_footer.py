@@ -1,0 +1,183 @@
+"""The footer of a Parquet file: sealed when we write it, checked when we read it.
+
+Pages have checksums of their own, the footer has none: a flipped bit in it can name another column, move an offset or
+turn a minimum into a lie that skips rows. So our files carry a seal in the footer's key-value metadata: the CRC-32 of
+the footer itself (counted with zeros in its place), and which float columns hold NaN, which Arrow leaves out of its
+statistics without a word. Other readers ignore it; a footer without a seal is another writer's and read as it is.
+
+Invariant: a footer with our seal is the footer that we wrote, bit for bit, or reading it fails.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidelake.errors import FormatError
+from tidelake.files.parquet_types import INT96_BYTES, Leaf, is_annotated, is_int96
+from tidelake.files.thrift import BINARY, I32, STRUCT, Struct, read_struct, write_struct
+from tidelake.io.fileio import InputFile
+from tidelake.spec.types import GeoType, Root
+
+__all__ = ["MAGIC", "SEAL_KEY", "Footer", "open_footer", "seal_footer", "seal_text"]
+
+MAGIC: Final = b"PAR1"
+SEAL_KEY: Final = b"tidelake.seal"
+TAIL_BYTES: Final = 8
+_GUESS_BYTES: Final = 64 << 10
+_ZEROS: Final = b"00000000"
+_SEAL: Final = re.compile(rb"crc32=([0-9a-f]{8})(?: nan=([0-9,]*))?")
+
+# Numbers of the Parquet definition: fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk, ColumnMetaData.
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _META, _STATISTICS = 2, 4, 1, 3, 12
+_TYPE, _TYPE_LENGTH, _CHILDREN, _LOGICAL = 1, 2, 5, 10
+_NULL_COUNT = 3
+_PHYSICAL_INT96, _PHYSICAL_FIXED = 3, 7
+_LOGICAL_GEOMETRY, _LOGICAL_GEOGRAPHY = 17, 18
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a footer says: Arrow's view of it, whether it bears our seal, and the leaves known to hold NaN.
+
+    `readable` is what to read columns with. Arrow squeezes INT96 into 64 bits of nanoseconds and wraps what does not
+    fit around without a word, so there such columns are declared as the twelve bytes they are made of.
+    """
+
+    metadata: pq.FileMetaData
+    readable: pq.FileMetaData
+    sealed: bool
+    nan_leaves: frozenset[int]
+
+
+def seal_text(nan_leaves: Collection[int]) -> bytes:
+    """The seal to put into the metadata before the footer is written; `seal_footer` fills in the checksum."""
+    nan = b" nan=" + ",".join(map(str, sorted(nan_leaves))).encode() if nan_leaves else b""
+    return b"crc32=" + _ZEROS + nan
+
+
+def seal_footer(tail: bytes, leaves: Sequence[Leaf], seal: bytes) -> bytes:
+    """The last bytes of a file (what precedes the footer, the footer, its length, the magic), declared and sealed.
+
+    Raises:
+        FormatError: the bytes are not the end of a Parquet file with that seal.
+    """
+    size = int.from_bytes(tail[-8:-4], "little")
+    if tail[-4:] != MAGIC or size + TAIL_BYTES > len(tail):
+        raise FormatError("end of a Parquet file is not where it should be")
+    before, footer = tail[: -TAIL_BYTES - size], tail[-TAIL_BYTES - size : -TAIL_BYTES]
+    if any(is_int96(leaf.type) or is_annotated(leaf.type) for leaf in leaves):
+        tree = read_struct(footer)
+        _declare(tree, leaves)
+        footer = write_struct(tree)
+    place = footer.rfind(seal)  # the last one: a text in the statistics may look the same
+    if place < 0:
+        raise FormatError("footer of a Parquet file lacks its seal")
+    place += len(b"crc32=")
+    checksum = f"{zlib.crc32(footer):08x}".encode()
+    footer = footer[:place] + checksum + footer[place + len(_ZEROS) :]
+    return before + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _declare(tree: Struct, leaves: Sequence[Leaf]) -> None:
+    """Give columns the types and annotations that Arrow's writer cannot give."""
+    primitives = [element for element in tree[_SCHEMA][1][1] if _CHILDREN not in element]
+    changed = [index for index, leaf in enumerate(leaves) if is_int96(leaf.type) or is_annotated(leaf.type)]
+    for index in changed:
+        element, dtype = primitives[index], leaves[index].type
+        if is_int96(dtype):
+            element[_TYPE] = I32, _PHYSICAL_INT96
+            element.pop(_TYPE_LENGTH, None)
+        elif isinstance(dtype, GeoType):
+            element[_LOGICAL] = STRUCT, _geo_annotation(dtype)
+    for group in tree[_ROW_GROUPS][1][1] if _ROW_GROUPS in tree else ():
+        chunks = group[_COLUMNS][1][1]
+        for index in changed:
+            meta = chunks[index][_META][1]
+            if is_int96(leaves[index].type):
+                meta[_TYPE] = I32, _PHYSICAL_INT96
+            if _STATISTICS in meta:
+                # Neither type has an order that readers agree on.
+                kind, statistics = meta[_STATISTICS]
+                meta[_STATISTICS] = kind, {number: v for number, v in statistics.items() if number == _NULL_COUNT}
+
+
+def _geo_annotation(dtype: GeoType) -> Struct:
+    inner: dict[int, tuple[int, Any]] = {1: (BINARY, dtype.crs.encode())}
+    if dtype.root is Root.GEOMETRY:
+        return {_LOGICAL_GEOMETRY: (STRUCT, inner)}
+    algorithms = ("spherical", "vincenty", "thomas", "andoyer", "karney")
+    if dtype.algorithm in algorithms:
+        inner[2] = I32, algorithms.index(dtype.algorithm)
+    return {_LOGICAL_GEOGRAPHY: (STRUCT, inner)}
+
+
+def open_footer(file: InputFile, *, path: str) -> Footer:
+    """Read and check the footer.
+
+    Raises:
+        FormatError: the file is no Parquet file, its footer is damaged, or it is not what its seal says.
+        StorageError: the storage failed.
+    """
+    size = file.size()
+    tail_size = min(size, _GUESS_BYTES)
+    tail = _read_at(file, size - tail_size, tail_size)
+    if size < len(MAGIC) + TAIL_BYTES or tail[-4:] != MAGIC:
+        raise FormatError("file is not a Parquet file", path=path, size=size)
+    footer_size = int.from_bytes(tail[-8:-4], "little")
+    if footer_size + TAIL_BYTES + len(MAGIC) > size:
+        raise FormatError("footer of the Parquet file is longer than the file", path=path, size=footer_size)
+    if footer_size + TAIL_BYTES > tail_size:
+        tail = _read_at(file, size - footer_size - TAIL_BYTES, footer_size + TAIL_BYTES)
+    footer = tail[-TAIL_BYTES - footer_size : -TAIL_BYTES]
+    try:
+        metadata = _parse(footer)
+        seal = (metadata.metadata or {}).get(SEAL_KEY)
+        kinds = {metadata.schema.column(index).physical_type for index in range(metadata.num_columns)}
+        readable = _parse(_without_int96(footer)) if "INT96" in kinds else metadata
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError("footer of the Parquet file is damaged", path=path, cause=str(error)[:200]) from error
+    if seal is None:
+        return Footer(metadata, readable, False, frozenset())
+    found = _SEAL.fullmatch(seal)
+    place = footer.rfind(seal) + len(b"crc32=")
+    unsealed = footer[:place] + _ZEROS + footer[place + len(_ZEROS) :]
+    if found is None or f"{zlib.crc32(unsealed):08x}".encode() != found[1]:
+        raise FormatError(
+            "footer of the Parquet file does not match its checksum",
+            path=path,
+            hint="the file is damaged: restore it from a copy, or remove it from the table",
+        )
+    nan = frozenset(int(index) for index in (found[2] or b"").split(b",") if index)
+    return Footer(metadata, readable, True, nan)
+
+
+def _parse(footer: bytes) -> pq.FileMetaData:
+    # Arrow reads the footer from the end of a file; this one has nothing else.
+    return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
+
+
+def _without_int96(footer: bytes) -> bytes:
+    tree = read_struct(footer)
+    primitives = [element for element in tree[_SCHEMA][1][1] if _CHILDREN not in element]
+    changed = [index for index, element in enumerate(primitives) if element[_TYPE][1] == _PHYSICAL_INT96]
+    for index in changed:
+        primitives[index][_TYPE] = I32, _PHYSICAL_FIXED
+        primitives[index][_TYPE_LENGTH] = I32, INT96_BYTES
+    for group in tree[_ROW_GROUPS][1][1]:
+        for index in changed:
+            meta = group[_COLUMNS][1][1][index][_META][1]
+            meta[_TYPE] = I32, _PHYSICAL_FIXED
+            meta.pop(_STATISTICS, None)
+    return write_struct(tree)
+
+
+def _read_at(file: InputFile, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)

@@ -1,0 +1,208 @@
+"""Reading Parquet: row groups that statistics rule out are never touched, the others stream through.
+
+Columns are picked by their place among the file's leaves, not by dotted names, which a column's own name may contain.
+Page checksums are verified. With a predicate its columns are read first, and the rest only of row groups with a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidelake.errors import FormatError, UnsupportedError
+from tidelake.expr.prune import Bounds, may_match
+from tidelake.expr.tree import Predicate
+from tidelake.files.column_stats import FLOATS, bounds_of_chunk
+from tidelake.files.groups import Group, bound_array
+from tidelake.files.parquet_footer import Footer, open_footer
+from tidelake.files.projection import Source, same_values
+from tidelake.io.fileio import InputFile
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.types import DataType, DecimalType, ElementType, MapType, Root, RowType, TimeType, VectorType
+
+__all__ = ["ParquetSource"]
+
+_TABLE_BYTES_MAX: Final = 512 << 20
+"""Row groups up to this size are decoded whole, column by column in parallel; larger ones batch by batch."""
+
+
+class ParquetSource:
+    """An open Parquet file."""
+
+    def __init__(self, file: InputFile, *, path: str) -> None:
+        """Open the file and check its footer.
+
+        Raises:
+            FormatError: it is no Parquet file or is damaged.
+            StorageError: the storage failed.
+        """
+        self._path = path
+        self._file = file
+        self._footer: Footer = open_footer(file, path=path)
+        self._metadata = self._footer.metadata
+        self._opened = pq.ParquetFile(
+            file,
+            metadata=self._footer.readable,
+            page_checksum_verification=True,
+            pre_buffer=True,
+            arrow_extensions_enabled=False,
+        )
+        schema = self._opened.schema_arrow
+        if len(set(schema.names)) != len(schema.names):
+            raise FormatError("file has two columns of one name", path=path)
+        self._columns: dict[str, tuple[int, pa.DataType]] = {}
+        leaf = 0
+        for field in schema:
+            self._columns[field.name] = leaf, field.type
+            leaf += _leaf_count(field.type)
+        if leaf != self._metadata.num_columns:
+            raise UnsupportedError("Parquet file has columns of an unknown structure", path=path)
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file."""
+        return int(self._metadata.num_rows)
+
+    def groups(self) -> list[Group]:
+        """The row groups.
+
+        Raises:
+            FormatError: their rows do not add up.
+        """
+        found, first = [], 0
+        for number in range(self._metadata.num_row_groups):
+            stored = self._metadata.row_group(number)
+            rows = stored.num_rows
+            found.append(Group(number, first, rows, whole=stored.total_byte_size <= _TABLE_BYTES_MAX))
+            first += rows
+        if first != self.row_count or any(group.row_count < 0 for group in found):
+            raise FormatError("row groups do not add up to the rows of the file", path=self._path, rows=self.row_count)
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a column of this name."""
+        return name in self._columns
+
+    # -- pruning
+
+    def matching(self, groups: Sequence[Group], where: Predicate, sources: Sequence[Source]) -> list[Group]:
+        """The groups that may hold a row that matches.
+
+        Raises:
+            InvalidInputError: a value of the predicate does not fit its column.
+        """
+        names = where.columns()
+        bounds: dict[str, Bounds] = {}
+        rows = pa.array([group.row_count for group in groups], pa.int64())
+        for source in sources:
+            if source.field.name in names:
+                found = self._bounds(groups, source, rows)
+                if found is not None:
+                    bounds[source.field.name] = found
+        keep = may_match(where, bounds, len(groups)).to_pylist()
+        return [group for group, kept in zip(groups, keep, strict=True) if kept]
+
+    def _bounds(self, groups: Sequence[Group], source: Source, rows: pa.Array) -> Bounds | None:
+        found = source.found
+        if found is None or found.name not in self._columns:
+            nothing = pa.nulls(len(groups), to_arrow(source.field.type))
+            return Bounds(nothing, nothing, rows, rows)
+        leaf, arrow_type = self._columns[found.name]
+        if not same_values(found.type, source.field.type) or not _is_exact(arrow_type, found.type):
+            return None
+        if found.type.root in FLOATS and (not self._footer.sealed or leaf in self._footer.nan_leaves):
+            return None  # NaN is in no bounds, yet it may match
+        parts = [bounds_of_chunk(self._metadata.row_group(group.number).column(leaf), found.type) for group in groups]
+        target = to_arrow(source.field.type)
+        low, high = (bound_array([part[side] for part in parts], target) for side in (0, 1))
+        if low is None or high is None:
+            return None
+        return Bounds(low, high, pa.array([part[2] for part in parts], pa.int64()), rows)
+
+    # -- rows
+
+    def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:
+        """The columns of the wanted fields that the file has, in tables of consecutive rows; by their names in it.
+
+        Raises:
+            FormatError: the file is damaged.
+            StorageError: the storage failed.
+        """
+        places: list[int] = []
+        for source in sources:
+            if source.found is not None and source.found.name in self._columns:
+                first, arrow_type = self._columns[source.found.name]
+                places += _wanted_leaves(arrow_type, source.found.type, first)
+        rows = 0
+        for table in self._tables(group, places, batch_rows):
+            rows += table.num_rows
+            yield table
+        if rows != group.row_count:
+            raise FormatError("row group has another number of rows than the footer says", path=self._path, rows=rows)
+
+    def _tables(self, group: Group, places: list[int], batch_rows: int) -> Iterator[pa.Table]:
+        reader = self._opened.reader
+        if group.whole:
+            yield reader.read_row_groups([group.number], column_indices=places, use_threads=True)
+            return
+        for batch in reader.iter_batches(batch_rows, [group.number], column_indices=places, use_threads=True):
+            yield pa.Table.from_batches([batch])
+
+
+def _leaf_count(arrow_type: pa.DataType) -> int:
+    return max(1, sum(_leaf_count(child) for child in _child_types(arrow_type))) if _is_nested(arrow_type) else 1
+
+
+def _is_nested(arrow_type: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_struct(arrow_type) or kinds.is_list(arrow_type) or kinds.is_map(arrow_type))
+
+
+def _child_types(arrow_type: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_map(arrow_type):
+        return [arrow_type.key_type, arrow_type.item_type]
+    if pa.types.is_list(arrow_type):
+        return [arrow_type.value_type]
+    return [arrow_type.field(index).type for index in range(arrow_type.num_fields)]
+
+
+def _wanted_leaves(arrow_type: pa.DataType, dtype: DataType, first: int) -> list[int]:
+    """The leaves below a node of the file that the type asks for."""
+    everything = list(range(first, first + _leaf_count(arrow_type)))
+    if not _is_nested(arrow_type):
+        return everything
+    kinds = _child_types(arrow_type)
+    starts = [first]
+    for kind in kinds[:-1]:
+        starts.append(starts[-1] + _leaf_count(kind))
+    match dtype:
+        case RowType(fields=fields) if pa.types.is_struct(arrow_type):
+            asked = {field.name: field.type for field in fields}
+            found = [
+                leaf
+                for index, (kind, start) in enumerate(zip(kinds, starts, strict=True))
+                if arrow_type.field(index).name in asked
+                for leaf in _wanted_leaves(kind, asked[arrow_type.field(index).name], start)
+            ]
+            return found or everything[:1]
+        case ElementType(root=Root.ARRAY, element=element) | VectorType(element=element) if pa.types.is_list(
+            arrow_type
+        ):
+            return _wanted_leaves(kinds[0], element, first)
+        case MapType(value=value) if pa.types.is_map(arrow_type):
+            # Keys are read whole: a map without them is not one.
+            return [*range(first, starts[1]), *_wanted_leaves(kinds[1], value, starts[1])]
+    return everything
+
+
+def _is_exact(arrow_type: pa.DataType, dtype: DataType) -> bool:
+    """Whether raw statistics of the stored column can be taken for values of the type."""
+    expected = to_arrow(dtype)
+    if isinstance(dtype, DecimalType):
+        return bool(pa.types.is_decimal(arrow_type)) and arrow_type.scale == dtype.scale
+    if isinstance(dtype, TimeType) and dtype.root is not Root.TIME:
+        return bool(pa.types.is_timestamp(arrow_type)) and arrow_type.unit == expected.unit
+    return bool(arrow_type == expected)

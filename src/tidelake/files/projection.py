@@ -1,0 +1,219 @@
+"""What to read of a file, and how its columns become those of the schema that asks.
+
+A file is read with the eyes of the schema that asks (`read_fields`), but its columns are found through the schema it
+was written with (`file_fields`): a wanted field is looked up there by id, the file's column by the name it had then.
+What has no counterpart is null. ROW members are matched by their ids in the same way, inside lists and maps too.
+
+Invariant: ids decide. A column that was dropped and added again under its old name is another column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from tidelake.errors import FormatError
+from tidelake.files.parquet_types import from_int96
+from tidelake.spec.arrow_nested import (
+    compact,
+    list_child,
+    map_children,
+    rebuild_list,
+    rebuild_map,
+    rebuild_struct,
+    struct_children,
+)
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.cast_values import cast_array
+from tidelake.spec.types import (
+    INT,
+    DataType,
+    ElementType,
+    Field,
+    LengthType,
+    MapType,
+    Root,
+    RowType,
+    TimeType,
+    VectorType,
+    children,
+    with_nullable,
+)
+
+__all__ = ["Source", "align", "canonical", "find_sources", "restrict", "same_values"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one wanted field comes from: the file's field restricted to what is wanted, None when it has none."""
+
+    field: Field
+    found: Field | None
+
+
+def find_sources(read_fields: Sequence[Field], file_fields: Sequence[Field]) -> tuple[Source, ...]:
+    """The file's field of each wanted field, by id."""
+    by_id = {field.id: field for field in file_fields}
+    sources = []
+    for field in read_fields:
+        found = by_id.get(field.id)
+        kept = None if found is None else replace(found, type=restrict(found.type, field.type))
+        sources.append(Source(field, kept))
+    return tuple(sources)
+
+
+def restrict(found: DataType, wanted: DataType) -> DataType:
+    """The type in the file without the ROW members that nobody wants."""
+    match found, wanted:
+        case RowType(fields=fields), RowType(fields=asked):
+            by_id = {field.id: field for field in asked}
+            kept = tuple(
+                replace(field, type=restrict(field.type, by_id[field.id].type)) for field in fields if field.id in by_id
+            )
+            # At least one member is read: it tells where the row itself is null.
+            return replace(found, fields=kept or fields[:1])
+        case ElementType(root=Root.ARRAY, element=element), ElementType(root=Root.ARRAY, element=asked_element):
+            return replace(found, element=restrict(element, asked_element))
+        case MapType(key=key, value=value), MapType(key=asked_key, value=asked_value):
+            return replace(found, key=restrict(key, asked_key), value=restrict(value, asked_value))
+    return found
+
+
+def same_values(found: DataType, wanted: DataType) -> bool:
+    """Whether values of the one type are values of the other as they are, so that statistics of them hold too."""
+    if children(found) or children(wanted):
+        return False
+    if isinstance(found, LengthType) and isinstance(wanted, LengthType) and found.root is wanted.root:
+        return (found.root in (Root.VARCHAR, Root.VARBINARY) and found.length <= wanted.length) or found == wanted
+    return with_nullable(found, True) == with_nullable(wanted, True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the file's Arrow types to the canonical ones
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def canonical(array: pa.Array, dtype: DataType) -> pa.Array:
+    """An array as a format's reader gave it, as the canonical Arrow type of the type it was written with.
+
+    Raises:
+        FormatError: the values are not of that type.
+    """
+    target = to_arrow(dtype)
+    if array.type == target:
+        return array
+    match dtype:
+        case RowType(fields=fields) if pa.types.is_struct(array.type):
+            found = {array.type.field(index).name: index for index in range(array.type.num_fields)}
+            parts = struct_children(array)
+            members = [
+                canonical(parts[found[field.name]], field.type)
+                if field.name in found
+                else pa.nulls(len(array), to_arrow(field.type))
+                for field in fields
+            ]
+            return rebuild_struct(array, members, target)
+        case ElementType(root=Root.ARRAY, element=element) if pa.types.is_list(array.type):
+            array = compact(array)
+            return rebuild_list(array, canonical(list_child(array), element), target)
+        case ElementType(root=Root.MULTISET, element=element) if pa.types.is_map(array.type):
+            return _canonical_map(array, element, with_nullable(INT, False), target)
+        case MapType(key=key, value=value) if pa.types.is_map(array.type):
+            return _canonical_map(array, key, value, target)
+        case VectorType(element=element, length=length) if pa.types.is_list(array.type):
+            array = compact(array)
+            return _vector(canonical(list_child(array), element), array, length, target)
+        case TimeType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ) if pa.types.is_fixed_size_binary(array.type):
+            return from_int96(array, target.unit).view(target)
+        case TimeType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ) if pa.types.is_timestamp(array.type):
+            # Some formats and writers drop the zone; the value is the same count since the epoch in either case.
+            return _cast(array.cast(pa.timestamp(array.type.unit)), pa.timestamp(target.unit), dtype).cast(target)
+    if dtype.root is Root.VARIANT and pa.types.is_struct(array.type):
+        return _variant(array, target)
+    return _cast(array, target, dtype)
+
+
+def _canonical_map(array: pa.Array, key: DataType, value: DataType, target: pa.DataType) -> pa.Array:
+    array = compact(array)
+    keys, values = map_children(array)
+    return rebuild_map(array, canonical(keys, key), canonical(values, value), target)
+
+
+def _vector(items: pa.Array, array: pa.Array, length: int, target: pa.DataType) -> pa.Array:
+    lengths = array.value_lengths()
+    if lengths.null_count < len(lengths) and (lengths.unique().drop_null().to_pylist() != [length]):
+        raise FormatError("vector has another length than its type says", expected=length)
+    return rebuild_list(array, items, pa.list_(target.value_field)).cast(target)
+
+
+def _variant(array: pa.Array, target: pa.DataType) -> pa.Array:
+    names = {array.type.field(index).name for index in range(array.type.num_fields)}
+    if names - {"value", "metadata"} or len(names) != 2:
+        raise FormatError(
+            "variant is stored in a form that is not supported",
+            members=", ".join(sorted(names)),
+            hint="write the table anew without variant shredding",
+        )
+    return rebuild_struct(array, [array.field(index) for index in _order(array, ("value", "metadata"))], target)
+
+
+def _order(array: pa.Array, names: Sequence[str]) -> list[int]:
+    return [array.type.get_field_index(name) for name in names]
+
+
+def _cast(array: pa.Array, target: pa.DataType, dtype: DataType) -> pa.Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowException as error:
+        raise FormatError(
+            "column holds values of another type than its schema says",
+            expected=dtype,
+            found=array.type,
+            cause=str(error)[:200],
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the file's type to the wanted one
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def align(array: pa.Array, found: DataType, wanted: DataType, zone: str) -> pa.Array:
+    """Values of the type in the file as values of the wanted type: members by id, atoms by the format's casts.
+
+    Raises:
+        FormatError: a value cannot be converted.
+        UnsupportedError: there is no such conversion.
+    """
+    target = to_arrow(wanted)
+    match found, wanted:
+        case RowType(fields=fields), RowType(fields=asked):
+            parts = dict(zip((field.id for field in fields), struct_children(array), strict=True))
+            types = {field.id: field.type for field in fields}
+            members = [
+                align(parts[field.id], types[field.id], field.type, zone)
+                if field.id in parts
+                else pa.nulls(len(array), to_arrow(field.type))
+                for field in asked
+            ]
+            return rebuild_struct(array, members, target)
+        case ElementType(root=Root.ARRAY, element=element), ElementType(root=Root.ARRAY, element=asked_element):
+            if not children(element) and with_nullable(element, True) == with_nullable(asked_element, True):
+                return (
+                    array if array.type == target else rebuild_list(compact(array), list_child(compact(array)), target)
+                )
+            array = compact(array)
+            return rebuild_list(array, align(list_child(array), element, asked_element, zone), target)
+        case MapType(key=key, value=value), MapType(key=asked_key, value=asked_value):
+            if array.type == target and not children(key) and not children(value) and found == wanted:
+                return array
+            array = compact(array)
+            keys, values = map_children(array)
+            return rebuild_map(
+                array, align(keys, key, asked_key, zone), align(values, value, asked_value, zone), target
+            )
+    if with_nullable(found, True) == with_nullable(wanted, True):
+        return array
+    return cast_array(array, found, wanted, zone)

@@ -1,0 +1,324 @@
+"""Reading a data file with the eyes of a schema that may be newer than the file.
+
+The pipeline is the same for every format: rows that statistics rule out are not read, columns are found by field id and
+brought to the wanted types, deleted rows (`skip`) and rows the predicate does not keep are dropped, and what is left
+comes out in batches of the wanted columns.
+
+Invariant: what comes out is what reading everything and then filtering would give. No shortcut loses a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import FormatError, InvalidInputError, TidelakeError
+from tidelake.expr.evaluate import matches
+from tidelake.expr.tree import Predicate
+from tidelake.files.avro_read import AvroSource
+from tidelake.files.groups import Group
+from tidelake.files.options import check_format
+from tidelake.files.orc_read import OrcSource
+from tidelake.files.parquet_read import ParquetSource
+from tidelake.files.projection import Source, align, canonical, find_sources
+from tidelake.io.fileio import FileIO, InputFile
+from tidelake.spec.arrow_types import row_to_arrow, to_arrow
+from tidelake.spec.types import Field
+
+__all__ = ["ROW_NUMBER", "read_file", "row_count_of"]
+
+ROW_NUMBER: Final = "_ROW_NUMBER"
+"""The column that `row_numbers` adds at the end: the place of the row in the file, counted from 0."""
+
+
+class FileSource(Protocol):
+    """An open data file of some format, in groups of consecutive rows."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file."""
+
+    def groups(self) -> list[Group]:
+        """The groups, in the order of their rows."""
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a column of this name."""
+
+    def matching(self, groups: Sequence[Group], where: Predicate, sources: Sequence[Source]) -> list[Group]:
+        """The groups that may hold a row that matches."""
+
+    def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:
+        """The columns that the file has, by their names in it, in tables of consecutive rows."""
+
+
+class _Opener(Protocol):
+    def __call__(self, file: InputFile, *, path: str) -> FileSource: ...
+
+
+_SOURCES: Final[dict[str, _Opener]] = {"parquet": ParquetSource, "orc": OrcSource, "avro": AvroSource}
+
+
+def read_file(
+    io: FileIO,
+    path: str,
+    *,
+    format: str,  # noqa: A002 - the word of the options
+    file_fields: Sequence[Field],
+    read_fields: Sequence[Field],
+    where: Predicate | None = None,
+    filter_fields: Sequence[Field] = (),
+    batch_rows: int = 65536,
+    zone: str = "UTC",
+    row_numbers: bool = False,
+    skip: pa.BooleanArray | np.ndarray | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read the wanted columns of a file, in the canonical Arrow types of `read_fields`.
+
+    The file is opened with the first batch that is asked for and closed with the last, or when the iterator is closed.
+
+    Args:
+        io: Where the file is.
+        path: Its name, relative to the root of `io`.
+        format: `parquet`, `orc` or `avro`; see `options.format_of`.
+        file_fields: The columns of the schema it was written with, system columns included.
+        read_fields: The columns to give back, with the ids, names and types of the schema that asks.
+        where: Keeps the rows that match, by the names of the schema that asks.
+        filter_fields: Columns of that schema which `where` looks at and which are not given back. A name that is in
+            neither list is taken from `file_fields`.
+        batch_rows: Rows of a batch at most.
+        zone: The time zone of casts between timestamps with and without one.
+        row_numbers: Whether to add the column `ROW_NUMBER`.
+        skip: One truth value per row of the file: rows that are true were deleted and do not come out.
+
+    Yields:
+        Batches that are not empty, in the order of the file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is damaged, or a value of it cannot be converted.
+        InvalidInputError: an argument is wrong: a predicate on an unknown column, a `skip` of another length.
+        UnsupportedError: the format, a type or a conversion is not supported.
+        StorageError: the storage failed.
+    """
+    open_source = _SOURCES[check_format(format, file=path)]
+    if batch_rows < 1:
+        raise InvalidInputError("batch needs at least one row", batch_rows=batch_rows)
+    wanted = find_sources(read_fields, file_fields)
+    needed = find_sources(_filter_fields(where, read_fields, filter_fields, file_fields), file_fields)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip)
+    return _run(io, path, open_source, pipeline)
+
+
+def row_count_of(io: FileIO, path: str, *, format: str) -> int:  # noqa: A002 - the word of the options
+    """How many rows a file has, without reading them where the format says so itself.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is damaged.
+        UnsupportedError: the format is not supported.
+        StorageError: the storage failed.
+    """
+    open_source = _SOURCES[check_format(format, file=path)]
+    with _Guard(path):
+        file = io.open_input(path)
+        try:
+            return open_source(file, path=path).row_count
+        finally:
+            file.close()
+
+
+def _filter_fields(
+    where: Predicate | None, read_fields: Sequence[Field], more: Sequence[Field], file_fields: Sequence[Field]
+) -> list[Field]:
+    """The fields that the predicate looks at, in the order of the lists."""
+    if where is None:
+        return []
+    names = where.columns()
+    by_name = {field.name: field for fields in (file_fields, more, read_fields) for field in fields}
+    unknown = sorted(names - by_name.keys())
+    if unknown:
+        raise InvalidInputError(
+            "predicate looks at a column that is not there",
+            column=unknown[0],
+            hint=f"columns are {', '.join(by_name)}",
+        )
+    return [field for name, field in by_name.items() if name in names]
+
+
+def _run(io: FileIO, path: str, open_source: _Opener, pipeline: _Pipeline) -> Iterator[pa.RecordBatch]:
+    with _Guard(path):
+        file = io.open_input(path)
+        try:
+            yield from pipeline.batches(open_source(file, path=path))
+        finally:
+            file.close()
+
+
+class _Guard:
+    """Turns what a library says of damaged bytes into a `FormatError` that names the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TidelakeError):
+            if isinstance(error, FormatError):
+                error.facts.setdefault("path", self._path)
+            return
+        # Arrow reports damage as any of these; a missing file or a failing disk came as an error of ours.
+        if isinstance(error, pa.ArrowException | OSError | ValueError | KeyError | IndexError | OverflowError):
+            raise FormatError(
+                "data file is damaged",
+                path=self._path,
+                cause=f"{type(error).__name__}: {error}"[:300],
+                hint="restore the file from a copy, or remove it from the table",
+            ) from error
+
+
+class _Pipeline:
+    """The steps from a group of stored rows to batches of the wanted columns."""
+
+    def __init__(
+        self,
+        path: str,
+        wanted: Sequence[Source],
+        needed: Sequence[Source],
+        where: Predicate | None,
+        batch_rows: int,
+        zone: str,
+        row_numbers: bool,
+        skip: pa.BooleanArray | np.ndarray | None,
+    ) -> None:
+        self._path = path
+        self._wanted = wanted
+        self._needed = needed
+        self._where = where
+        self._batch_rows = batch_rows
+        self._zone = zone
+        self._row_numbers = row_numbers
+        self._skip = None if skip is None else _mask(skip)
+        schema = row_to_arrow([source.field for source in wanted])
+        self._schema = schema.append(pa.field(ROW_NUMBER, pa.int64(), nullable=False)) if row_numbers else schema
+        needed_names = {source.field.name for source in needed}
+        # Read once the predicate has found a match; what it looks at is there already.
+        self._later = [source for source in wanted if source.field.name not in needed_names]
+
+    def batches(self, source: FileSource) -> Iterator[pa.RecordBatch]:
+        groups = source.groups()
+        if self._skip is not None:
+            if len(self._skip) != source.row_count:
+                raise InvalidInputError(
+                    "deleted rows are given for another number of rows than the file has",
+                    path=self._path,
+                    rows=source.row_count,
+                    given=len(self._skip),
+                )
+            groups = [group for group in groups if not self._is_gone(group)]
+        if self._where is not None and groups:
+            groups = source.matching(groups, self._where, self._needed)
+        for group in groups:
+            if self._where is None:
+                yield from self._plain(source, group)
+            else:
+                yield from self._filtered(source, group, self._where)
+
+    def _is_gone(self, group: Group) -> bool:
+        assert self._skip is not None
+        return bool(self._skip[group.first_row : group.first_row + group.row_count].all()) and group.row_count > 0
+
+    def _plain(self, source: FileSource, group: Group) -> Iterator[pa.RecordBatch]:
+        first = group.first_row
+        for table in self._tables(source, group, self._wanted):
+            keep = self._kept(first, table.num_rows)
+            yield from self._out(self._columns(table, self._wanted), first, table.num_rows, keep)
+            first += table.num_rows
+
+    def _filtered(self, source: FileSource, group: Group, where: Predicate) -> Iterator[pa.RecordBatch]:
+        # A group that comes in one piece shows first what the predicate looks at, and the rest if that matches. One
+        # that comes in several is read once: its pieces need not be cut alike for other columns.
+        first = group.first_row
+        for table in self._tables(source, group, self._needed if group.whole else (*self._needed, *self._later)):
+            columns = self._columns(table, self._needed)
+            keep = _matching(where, columns, table.num_rows)
+            kept = self._kept(first, table.num_rows)
+            keep = keep if kept is None else keep & kept
+            if keep.any():
+                if self._later:
+                    rest = next(self._tables(source, group, self._later)) if group.whole else table
+                    columns |= self._columns(rest, self._later)
+                yield from self._out(columns, first, table.num_rows, keep)
+            first += table.num_rows
+
+    def _tables(self, source: FileSource, group: Group, sources: Sequence[Source]) -> Iterator[pa.Table]:
+        """The stored columns of a group."""
+        if any(each.found is not None and source.has(each.found.name) for each in sources):
+            yield from source.read(group, sources, self._batch_rows)
+            return
+        # Nothing of it is stored: rows without columns, which still count.
+        yield pa.table({"nothing": pa.nulls(group.row_count)})
+
+    def _columns(self, table: pa.Table, sources: Sequence[Source]) -> dict[str, pa.ChunkedArray]:
+        found = {}
+        for source in sources:
+            target = to_arrow(source.field.type)
+            if source.found is None or source.found.name not in table.column_names:
+                found[source.field.name] = pa.chunked_array([pa.nulls(table.num_rows, target)])
+                continue
+            column = table.column(source.found.name)
+            chunks = [
+                align(canonical(chunk, source.found.type), source.found.type, source.field.type, self._zone)
+                for chunk in column.chunks
+            ]
+            found[source.field.name] = pa.chunked_array(chunks, target)
+        return found
+
+    def _kept(self, first: int, rows: int) -> np.ndarray | None:
+        return None if self._skip is None else ~self._skip[first : first + rows]
+
+    def _out(
+        self, columns: dict[str, pa.ChunkedArray], first: int, rows: int, keep: np.ndarray | None
+    ) -> Iterator[pa.RecordBatch]:
+        arrays = [columns[source.field.name] for source in self._wanted]
+        if self._row_numbers:
+            arrays.append(pa.chunked_array([pa.array(np.arange(first, first + rows, dtype=np.int64))]))
+        if not arrays:
+            yield from _empty_batches(rows if keep is None else int(keep.sum()), self._batch_rows)
+            return
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        if keep is not None and not keep.all():
+            table = table.filter(pa.array(keep))
+        for batch in table.to_batches(max_chunksize=self._batch_rows):
+            if batch.num_rows:
+                yield batch
+
+
+def _matching(where: Predicate, columns: dict[str, pa.ChunkedArray], rows: int) -> np.ndarray:
+    whole = {name: _one_chunk(column) for name, column in columns.items()}
+    mask: np.ndarray = pc.fill_null(matches(where, whole, rows), False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _mask(skip: pa.BooleanArray | pa.ChunkedArray | np.ndarray) -> np.ndarray:
+    if isinstance(skip, pa.ChunkedArray):
+        skip = skip.combine_chunks()
+    if isinstance(skip, pa.Array):
+        skip = skip.fill_null(False).to_numpy(zero_copy_only=False)
+    return np.asarray(skip, dtype=bool)
+
+
+def _empty_batches(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Rows without columns: their number is all there is."""
+    for start in range(0, rows, batch_rows):
+        count = min(batch_rows, rows - start)
+        yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))

@@ -1,0 +1,1 @@
+"""Rewriting files so that reads get cheaper and no row changes."""

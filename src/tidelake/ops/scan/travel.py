@@ -1,0 +1,154 @@
+"""Which snapshot a read sees: the newest, or the one that a point in time, a tag, an id or a watermark names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.options import Affects, Int64, OptionGroup, option
+from tidelake.spec.layout import TAG_PREFIX, parse_named
+from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.tag import tag_from_json
+from tidelake.store.table_store import TableStore
+
+_READ = (Affects.READ,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TravelOptions(OptionGroup):
+    """The options that choose a snapshot; at most one of them is set."""
+
+    snapshot_id: Int64 | None = option("scan.snapshot-id", None, doc="Read this snapshot.", affects=_READ)
+    tag: str | None = option("scan.tag-name", None, doc="Read this tag.", affects=_READ)
+    timestamp_ms: Int64 | None = option(
+        "scan.timestamp-millis", None, doc="Read the newest snapshot at this time.", affects=_READ
+    )
+    timestamp: str | None = option(
+        "scan.timestamp", None, doc="Read the newest snapshot at this local time.", affects=_READ
+    )
+    watermark: Int64 | None = option(
+        "scan.watermark", None, doc="Read the first snapshot with at least this watermark.", affects=_READ
+    )
+    version: str | None = option("scan.version", None, doc="A tag, watermark-N or a snapshot id.", affects=_READ)
+
+
+def resolve(store: TableStore, options: TravelOptions, *, zone: str = "UTC") -> Snapshot | None:
+    """The snapshot to read, or None for an empty table that is read at its newest state.
+
+    Raises:
+        InvalidInputError: more than one point is given, or one cannot be understood.
+        NotFoundError: there is no such snapshot or tag, or none that early.
+    """
+    if len(options.given) > 1:
+        raise InvalidInputError("read names more than one point in time", options=", ".join(sorted(options.given)))
+    if options.snapshot_id is not None:
+        return store.snapshots.get(options.snapshot_id)
+    if options.tag is not None:
+        return read_tag(store, options.tag)
+    if options.timestamp_ms is not None:
+        return at_time(store, options.timestamp_ms)
+    if options.timestamp is not None:
+        return at_time(store, parse_time(options.timestamp, zone))
+    if options.watermark is not None:
+        return at_watermark(store, options.watermark)
+    if options.version is not None:
+        return at_version(store, options.version)
+    return store.snapshots.latest()
+
+
+def read_tag(store: TableStore, name: str) -> Snapshot:
+    """The snapshot that a tag keeps.
+
+    Raises:
+        NotFoundError: there is no such tag.
+    """
+    path = store.layout.tag_path(name)
+    try:
+        data = store.env.io.read(path, limit=16 << 20)
+    except NotFoundError as cause:
+        raise NotFoundError(
+            "tag does not exist", code="tag-not-found", tag=name, known=", ".join(tag_names(store)) or "none"
+        ) from cause
+    return tag_from_json(data, path=path).snapshot
+
+
+def tag_names(store: TableStore) -> list[str]:
+    """The names of the tags."""
+    found = (parse_named(each.name, TAG_PREFIX) for each in store.env.io.list(store.layout.tag_dir) if not each.is_dir)
+    return sorted(name for name in found if name)
+
+
+def at_version(store: TableStore, version: str) -> Snapshot:
+    """A tag of that name, `watermark-N`, or a snapshot id, in this order.
+
+    Raises:
+        NotFoundError: none of them exists.
+    """
+    if version in tag_names(store):
+        return read_tag(store, version)
+    if version.startswith("watermark-") and version.removeprefix("watermark-").lstrip("-").isdigit():
+        return at_watermark(store, int(version.removeprefix("watermark-")))
+    if version.isdigit():
+        return store.snapshots.get(int(version))
+    raise NotFoundError("version is neither a tag nor a snapshot id", code="tag-not-found", version=version)
+
+
+def at_time(store: TableStore, time_ms: int) -> Snapshot:
+    """The newest snapshot committed at or before a time.
+
+    Raises:
+        NotFoundError: all snapshots are later.
+    """
+    found: Snapshot | None = None
+    ids = store.snapshots.ids()
+    low, high = 0, len(ids)
+    while low < high:  # commit times do not decrease
+        middle = (low + high) // 2
+        snapshot = store.snapshots.get(ids[middle])
+        if snapshot.time_ms <= time_ms:
+            found, low = snapshot, middle + 1
+        else:
+            high = middle
+    if found is None:
+        raise NotFoundError(
+            "no snapshot is that old", code="snapshot-not-found", time_ms=time_ms, table=store.env.io.root
+        )
+    return found
+
+
+def at_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """The first snapshot whose watermark has reached a value.
+
+    Raises:
+        NotFoundError: none has.
+    """
+    for snapshot_id in store.snapshots.ids():
+        snapshot = store.snapshots.get(snapshot_id)
+        if snapshot.watermark is not None and snapshot.watermark >= watermark:
+            return snapshot
+    raise NotFoundError("no snapshot has reached that watermark", code="snapshot-not-found", watermark=watermark)
+
+
+def parse_time(text: str, zone: str) -> int:
+    """Milliseconds since the epoch of a date or timestamp written in a zone.
+
+    Raises:
+        InvalidInputError: it is no timestamp.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+        return int(moment.timestamp() * 1000)
+    except ValueError as cause:
+        raise InvalidInputError(
+            "timestamp cannot be understood", value=text, hint="write it as 2026-11-15 12:00:00"
+        ) from cause
+
+
+def travel_text(options: Mapping[str, str]) -> str:
+    """The point in time that options name, for a person."""
+    parsed = TravelOptions.parse(options)
+    return ", ".join(f"{key}={options[key]}" for key in sorted(parsed.given))

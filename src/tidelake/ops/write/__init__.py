@@ -1,0 +1,1 @@
+"""Turning rows into data files and commit messages."""

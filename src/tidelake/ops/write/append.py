@@ -1,0 +1,185 @@
+"""The writer of append tables: rows to rolling data files, one open file per partition and bucket.
+
+Files are durable when `prepare` returns and belong to nobody until their messages are committed. Rows of one bucket
+keep their order; their sequence numbers continue those of the bucket, or start at 0 where the table has no buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import InvalidInputError
+from tidelake.files.describe import describe
+from tidelake.files.options import FileOptions
+from tidelake.files.write import RollingWriter
+from tidelake.io.clock import local_time_ms
+from tidelake.ops.commit.messages import CommitMessage, DataIncrement
+from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.scan.partitions import PartitionSet
+from tidelake.ops.scan.plan import data_manifests, live_entries
+from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
+from tidelake.spec.bucket import assign_buckets
+from tidelake.spec.data_file import DataFile
+from tidelake.spec.types import with_nullable
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+Place = tuple[bytes, int]
+TARGET_BYTES = 256 << 20
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """An open bucket: its writer, and where its sequence numbers and bucket count stand."""
+
+    writer: RollingWriter
+    next_sequence: int
+    total_buckets: int
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    """What the files of a bucket say: the greatest sequence number and the number of buckets of the partition."""
+
+    max_sequence: int = -1
+    total_buckets: int | None = None
+
+
+@dataclass(slots=True)
+class AppendWriter:
+    """Writes batches that have the table's columns and types (`rows`). Not shared between threads."""
+
+    store: TableStore
+    paths: DataPaths
+    files: FileOptions
+    buckets: BucketOptions
+    overwrite: bool = False
+    _open: dict[Place, _Bucket] = field(default_factory=dict)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Route the rows of a batch to their partitions and buckets.
+
+        Raises:
+            InvalidInputError: the partition has another number of buckets than the table now wants.
+        """
+        for place, rows in self._routed(batch):
+            bucket = self._open.get(place) or self._opened(place)
+            bucket.writer.write(rows)
+            bucket.rows += rows.num_rows
+
+    def prepare(self) -> list[CommitMessage]:
+        """Close all files and describe them; the writer starts afresh."""
+        messages = [self._message(place, bucket) for place, bucket in self._open.items()]
+        self._open = {}
+        return [message for message in messages if not message.is_empty]
+
+    def abort(self) -> None:
+        """Remove what was written and not yet prepared."""
+        for bucket in self._open.values():
+            bucket.writer.abort()
+        self._open = {}
+
+    # -------------------------------------------------------------------------------------------- routing
+
+    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        schema = self.store.schema
+        if not schema.partition_keys and self.buckets.bucket <= 0:
+            yield (EMPTY_ROW, 0), batch
+            return
+        partitions = self._partitions(batch)
+        buckets = self._bucket_ids(batch)
+        codes = partitions.indices.to_numpy().astype(np.int64) * (int(buckets.max(initial=0)) + 1) + buckets
+        order = np.argsort(codes, kind="stable")
+        cuts = np.flatnonzero(np.diff(codes[order])) + 1
+        sorted_rows = batch if len(cuts) == 0 else batch.take(pa.array(order))
+        starts = [0, *cuts.tolist(), batch.num_rows]
+        rows = partitions.dictionary.to_pylist()
+        for start, end in pairwise(starts):
+            first = order[start]
+            place = (rows[partitions.indices[first].as_py()], int(buckets[first]))
+            yield place, sorted_rows.slice(start, end - start)
+
+    def _partitions(self, batch: pa.RecordBatch) -> pa.DictionaryArray:
+        schema = self.store.schema
+        columns = [batch.column(name) for name in schema.partition_keys]
+        types = [with_nullable(dtype, True) for dtype in schema.partition_types]
+        return encode_rows(columns, types, length=batch.num_rows).dictionary_encode()
+
+    def _bucket_ids(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        if self.buckets.bucket <= 0:
+            return np.zeros(batch.num_rows, dtype=np.int64)
+        schema = self.store.schema
+        keys = schema.bucket_keys
+        ids = assign_buckets(
+            [batch.column(name) for name in keys],
+            [schema.field(name).type for name in keys],
+            function=self.buckets.function,
+            count=self.buckets.bucket,
+        )
+        return ids.astype(np.int64)
+
+    # -------------------------------------------------------------------------------------------- buckets
+
+    def _opened(self, place: Place) -> _Bucket:
+        restored = self._restore(place)
+        total = self.buckets.bucket
+        if total > 0 and restored.total_buckets not in (None, total):
+            raise InvalidInputError(
+                "partition has another number of buckets",
+                code="bucket-count",
+                partition=self.paths.partition(place[0]) or "the table",
+                previous=restored.total_buckets,
+                new=total,
+                hint="overwrite the partition to give it the new number",
+            )
+        uuid = self.store.env.ids.uuid()
+        count = iter(range(1 << 62))
+        writer = RollingWriter(
+            self.store.env.io,
+            self.paths.bucket(*place),
+            self.store.schema.fields,
+            names=lambda extension: f"{self.files.prefix}{uuid}-{next(count)}.{extension}",
+            format=self.files.format,
+            options=self.files,
+            target_bytes=self.files.target_size or TARGET_BYTES,
+        )
+        bucket = _Bucket(writer, restored.max_sequence + 1, total)
+        self._open[place] = bucket
+        return bucket
+
+    def _restore(self, place: Place) -> _Restored:
+        if self.buckets.bucket <= 0 or self.overwrite:
+            return _Restored()
+        snapshot = self.store.snapshots.latest()
+        if snapshot is None:
+            return _Restored()
+        partition = PartitionSet(frozenset({place[0]}), tuple(self.store.schema.partition_types))
+        metas = data_manifests(self.store.manifests, snapshot)
+        columns = ("bucket", "total_buckets", "max_sequence")
+        entries = live_entries(self.store.manifests, metas, partitions=partition, columns=columns)
+        totals = entries.column("total_buckets").unique().to_pylist()
+        here = entries.filter(pc.equal(entries.column("bucket"), place[1]))
+        top = pc.max(here.column("max_sequence")).as_py() if here.num_rows else -1
+        return _Restored(top, max(totals, default=None))
+
+    def _message(self, place: Place, bucket: _Bucket) -> CommitMessage:
+        written = bucket.writer.close()
+        files: list[DataFile] = []
+        sequence = bucket.next_sequence
+        time_ms = local_time_ms(self.store.env.clock)
+        for each in written:
+            files.append(describe(each, self.store.schema, self.files, sequence=sequence, time_ms=time_ms))
+            sequence += each.row_count
+        return CommitMessage(
+            partition=place[0],
+            bucket=place[1],
+            total_buckets=bucket.total_buckets,
+            data=DataIncrement(new_files=tuple(files)),
+        )

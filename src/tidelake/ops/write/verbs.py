@@ -1,0 +1,291 @@
+"""The write verbs of append tables, whole: rows in, one commit out.
+
+Rows are checked and written before anything is committed. If writing fails, what was written is removed. If the commit
+is refused, its files are removed too, unless there is any doubt whether it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from tidelake.expr.evaluate import evaluate_scalar
+from tidelake.expr.node import Scalar
+from tidelake.expr.tree import Predicate
+from tidelake.files.options import FileOptions
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites, run_rewrite
+from tidelake.ops.read.append import ReadRequest, read_splits
+from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.scan.planner import plan_append
+from tidelake.ops.scan.split import Split
+from tidelake.ops.write.append import TARGET_BYTES, AppendWriter
+from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
+from tidelake.ops.write.rows import conform, to_batches
+from tidelake.options import Bytes
+from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+MODES = ("append", "overwrite", "overwrite-dynamic")
+Progress = Callable[[int, int], None]
+"""Told how many of how many steps are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table to write to."""
+
+    name: str
+    store: TableStore
+    paths: DataPaths
+    options: Mapping[str, str]
+
+    @property
+    def files(self) -> FileOptions:
+        """How its data files are written."""
+        return FileOptions.parse(self.options)
+
+    @property
+    def buckets(self) -> BucketOptions:
+        """How its rows find their bucket."""
+        return BucketOptions.parse(self.options)
+
+    @property
+    def target_bytes(self) -> int:
+        """Size at which a data file is full."""
+        return self.files.target_size or TARGET_BYTES
+
+    def writer(self, *, overwrite: bool = False) -> AppendWriter:
+        """A writer of the table's rows.
+
+        Raises:
+            UnsupportedError: the table has a primary key, whose writer is not there yet.
+        """
+        if self.store.schema.primary_keys:
+            raise UnsupportedError("writing primary-key tables is not supported yet", table=self.name)
+        return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
+
+
+def run_write(
+    target: Target,
+    committer: Committer,
+    data: Any,
+    *,
+    mode: str = "append",
+    partition: Mapping[str, object] | None = None,
+    identifier: int | None = None,
+) -> CommitResult:
+    """Write rows and commit them.
+
+    Raises:
+        InvalidInputError: the mode, a column or a value is wrong; nothing was written.
+        CommitConflictError: others changed the same files.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+    """
+    if mode not in MODES:
+        raise InvalidInputError("write mode is not known", mode=mode, hint=f"use one of {', '.join(MODES)}")
+    if partition is not None and mode != "overwrite":
+        raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
+    if identifier is not None and not committer.filter_committed([identifier]):
+        return CommitResult(repeated=True)
+    writer = target.writer(overwrite=mode != "append")
+    try:
+        for batch in to_batches(data, target.store.schema):
+            writer.write(batch)
+        messages = writer.prepare()
+    except BaseException:
+        writer.abort()
+        raise
+    committable = Committable(
+        messages=tuple(messages), identifier=BATCH_IDENTIFIER if identifier is None else identifier, operation=None
+    )
+    return _commit(committer, committable, mode, partition)
+
+
+def _commit(
+    committer: Committer, committable: Committable, mode: str, partition: Mapping[str, object] | None
+) -> CommitResult:
+    try:
+        if mode == "append":
+            return committer.commit(replace(committable, operation="WRITE"))
+        dynamic = mode == "overwrite-dynamic"
+        return committer.overwrite(replace(committable, operation="OVERWRITE"), partition, dynamic=dynamic)
+    except (CommitConflictError, InvalidInputError):
+        committer.abort(committable.messages, identifier=committable.identifier)
+        raise
+
+
+def run_delete(target: Target, committer: Committer, where: Predicate) -> CommitResult:
+    """Delete the matching rows; `rows` of the result tells how many.
+
+    Raises:
+        CommitConflictError: another job changed one of the files meanwhile.
+    """
+    found = rewrite_matching(
+        target.store,
+        target.paths,
+        _planned(target, where),
+        where,
+        delete_rows,
+        target.files,
+        target_bytes=target.target_bytes,
+    )
+    result = _row_level(committer, found.messages, "DELETE")
+    return replace(result, rows=found.rows)
+
+
+def run_update(
+    target: Target, committer: Committer, assignments: Mapping[str, Scalar], where: Predicate
+) -> CommitResult:
+    """Change columns of the matching rows; `rows` of the result tells how many.
+
+    Raises:
+        InvalidInputError: a column does not exist, or a new value does not fit it.
+        CommitConflictError: another job changed one of the files meanwhile.
+    """
+    schema = target.store.schema
+    for name in assignments:
+        schema.field(name)
+    moving = {*schema.partition_keys, *(schema.bucket_keys if target.buckets.bucket > 0 else ())} & set(assignments)
+    arrow = row_to_arrow(schema.fields)
+
+    def updated(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        new = {name: evaluate_scalar(value, columns, batch.num_rows) for name, value in assignments.items()}
+        return conform(pa.RecordBatch.from_pydict({**columns, **new}), schema, arrow)
+
+    def in_place(batch: pa.RecordBatch, hit: pa.BooleanArray) -> pa.RecordBatch:
+        if not pc.any(hit).as_py():
+            return batch
+        changed = updated(batch.filter(hit))
+        # Rows keep their places: positions among the matching rows lead to the changed ones.
+        places = pc.if_else(hit, pc.add(_ranks(hit), batch.num_rows), pa.array(range(batch.num_rows), pa.int64()))
+        both = pa.Table.from_batches([batch, changed]).combine_chunks()
+        return both.take(places).combine_chunks().to_batches()[0]
+
+    splits = _planned(target, where)
+    change = delete_rows if moving else in_place
+    found = rewrite_matching(
+        target.store, target.paths, splits, where, change, target.files, target_bytes=target.target_bytes
+    )
+    messages = found.messages
+    if moving:
+        messages += _moved_rows(target, splits, where, updated)
+    result = _row_level(committer, messages, "UPDATE")
+    return replace(result, rows=found.rows)
+
+
+def _moved_rows(
+    target: Target, splits: tuple[Split, ...], where: Predicate, updated: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> tuple[CommitMessage, ...]:
+    """Rows whose partition or bucket changes are written where they now belong."""
+    schema = target.store.schema
+    request = ReadRequest(schema=schema, columns=tuple(each.name for each in schema.fields), where=where)
+    writer = target.writer()
+    try:
+        for batch in read_splits(target.store, splits, request):
+            writer.write(updated(batch))
+        return tuple(writer.prepare())
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _ranks(hit: pa.BooleanArray) -> pa.Array:
+    return pc.subtract(pc.cumulative_sum(hit.cast(pa.int64())), 1)
+
+
+def _planned(target: Target, where: Predicate) -> tuple[Split, ...]:
+    if target.store.schema.primary_keys:
+        raise UnsupportedError("changing rows of primary-key tables is not supported yet", table=target.name)
+    return plan_append(
+        target.store,
+        target.store.snapshots.latest(),
+        schema=target.store.schema,
+        paths=target.paths,
+        where=where,
+        options=SplitOptions.parse(target.options),
+        buckets=target.buckets,
+    ).splits
+
+
+def _row_level(committer: Committer, messages: tuple[CommitMessage, ...], operation: str) -> CommitResult:
+    if not messages:
+        return CommitResult()
+    try:
+        return committer.commit(Committable(messages=messages, operation=operation))
+    except CommitConflictError:
+        committer.abort(messages)
+        raise
+
+
+# ------------------------------------------------------------------------------------------------ compaction
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction would rewrite."""
+
+    rewrites: tuple[Rewrite, ...]
+
+    @property
+    def files(self) -> int:
+        """Files that would be read and replaced."""
+        return sum(len(rewrite.files) for rewrite in self.rewrites)
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(file.file_size for rewrite in self.rewrites for file in rewrite.files)
+
+    def __str__(self) -> str:
+        return f"{len(self.rewrites)} rewrites of {self.files} files, {self.size:,} bytes"
+
+
+def plan_compaction(target: Target, *, full: bool = False, where: Predicate | None = None) -> CompactionPlan:
+    """Which files a compaction would rewrite now; `where` chooses partitions."""
+    plan = plan_append(
+        target.store,
+        target.store.snapshots.latest(),
+        schema=target.store.schema,
+        paths=target.paths,
+        where=where,
+        options=SplitOptions(target_bytes=Bytes(2**62)),
+        buckets=BucketOptions(bucket=-1),
+    )
+    options = AppendCompactionOptions.parse(target.options)
+    ordered = target.buckets.bucket > 0
+    cost = SplitOptions.parse(target.options).open_file_cost
+    rewrites = plan_rewrites(
+        plan.splits, options, target_bytes=target.target_bytes, open_file_cost=cost, ordered=ordered, full=full
+    )
+    return CompactionPlan(tuple(rewrites))
+
+
+def run_compaction(
+    target: Target, committer: Committer, plan: CompactionPlan, progress: Progress | None = None
+) -> CommitResult:
+    """Rewrite what was planned and commit it as one COMPACT snapshot.
+
+    Raises:
+        CommitConflictError: another job removed one of the files meanwhile; the new files are removed again.
+    """
+    messages: list[CommitMessage] = []
+    try:
+        for number, rewrite in enumerate(plan.rewrites, start=1):
+            messages.append(
+                run_rewrite(target.store, target.paths, rewrite, target.files, target_bytes=target.target_bytes)
+            )
+            if progress:
+                progress(number, len(plan.rewrites))
+        return committer.commit(Committable(messages=tuple(messages))) if messages else CommitResult()
+    except (CommitConflictError, InvalidInputError):
+        committer.abort(messages)
+        raise

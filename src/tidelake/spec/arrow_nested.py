@@ -1,0 +1,74 @@
+"""Taking nested Arrow arrays apart and putting them together again around changed children.
+
+A conversion of a leaf deep inside lists, maps and structs walks down with these, changes the leaf and walks up. The
+shape (lengths, nulls) stays what it was; slices are made compact first, so that no child is converted for rows that the
+slice does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["compact", "list_child", "map_children", "rebuild_list", "rebuild_map", "rebuild_struct", "struct_children"]
+
+
+def compact(array: pa.Array) -> pa.Array:
+    """The same values in buffers of their own when the array is a slice of larger ones."""
+    if array.offset == 0 and _is_whole(array):
+        return array
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _is_whole(array: pa.Array) -> bool:
+    if not (pa.types.is_list(array.type) or pa.types.is_map(array.type)):
+        return True
+    if len(array) == 0:
+        return len(array.values) == 0
+    offsets = _offsets(array)
+    return bool(offsets[0] == 0) and int(offsets[-1]) == len(array.values)
+
+
+def list_child(array: pa.Array) -> pa.Array:
+    """The items of a compact list array, one after the other."""
+    return array.values
+
+
+def map_children(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The keys and the values of a compact map array."""
+    return array.keys, array.items
+
+
+def struct_children(array: pa.Array) -> list[pa.Array]:
+    """The members of a struct array, without the nulls of the struct itself."""
+    return [array.field(index) for index in range(array.type.num_fields)]
+
+
+def rebuild_list(array: pa.Array, child: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """A list array of the shape of a compact one around another child."""
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(arrow_type, len(array), [validity, offsets], -1, array.offset, children=[child])
+
+
+def rebuild_map(array: pa.Array, keys: pa.Array, values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """A map array of the shape of a compact one around other keys and values."""
+    validity, offsets = array.buffers()[:2]
+    entries = pa.StructArray.from_arrays([keys, values], fields=[arrow_type.key_field, arrow_type.item_field])
+    return pa.Array.from_buffers(arrow_type, len(array), [validity, offsets], -1, array.offset, children=[entries])
+
+
+def rebuild_struct(array: pa.Array, children: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
+    """A struct array with the nulls of the given one and other members."""
+    mask = array.is_null() if array.null_count else None
+    if arrow_type.num_fields == 0:
+        validity = None if mask is None else compact(array).buffers()[0]
+        return pa.Array.from_buffers(arrow_type, len(array), [validity])
+    fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
+    return pa.StructArray.from_arrays(list(children), fields=fields, mask=mask)
+
+
+def _offsets(array: pa.Array) -> np.ndarray:
+    buffer = array.buffers()[1]
+    return np.frombuffer(buffer, np.int32, len(array) + 1, array.offset * 4)

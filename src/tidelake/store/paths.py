@@ -1,0 +1,61 @@
+"""Where the data files of a partition and bucket lie, from the partition's bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelake.options import Affects, OptionGroup, option
+from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.partition_path import partition_path
+from tidelake.spec.schema import Schema
+
+_BOTH = (Affects.READ, Affects.WRITE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathOptions(OptionGroup):
+    """How partition folders are named and where data lies inside the table."""
+
+    legacy_partition_name: bool = option(
+        "partition.legacy-name", True, doc="Partition folders are named by plain values.", affects=_BOTH
+    )
+    default_partition_name: str = option(
+        "partition.default-name", "__DEFAULT_PARTITION__", doc="Folder of null and blank values.", affects=_BOTH
+    )
+    data_directory: str | None = option(
+        "data-file.path-directory", None, doc="Folder of the data inside the table.", affects=_BOTH, immutable=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DataPaths:
+    """The folders of a table's partitions and buckets."""
+
+    layout: TableLayout
+    schema: Schema
+    options: PathOptions
+    _known: dict[bytes, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def partition(self, row: bytes) -> str:
+        """The folder of a partition below the data folder; empty without partition columns.
+
+        Raises:
+            FormatError: the bytes are not a partition of this table.
+        """
+        if row not in self._known:
+            schema = self.schema
+            values = decode_row(row, schema.partition_types)
+            path = partition_path(
+                schema.partition_keys,
+                values,
+                schema.partition_types,
+                legacy=self.options.legacy_partition_name,
+                default_name=self.options.default_partition_name,
+            )
+            self._known[row] = path.rstrip("/")
+        return self._known[row]
+
+    def bucket(self, row: bytes, bucket: int) -> str:
+        """The folder of a bucket of a partition."""
+        return self.layout.bucket_dir(self.partition(row), bucket)
