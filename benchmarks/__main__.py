@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, hashing, imports, planning
+from benchmarks import commits, hashing, imports, planning, rows
 from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
-SECTIONS = ("imports", "hashing", "planning", "commits")
+SECTIONS = ("imports", "hashing", "planning", "commits", "rows")
 
 
 def main() -> None:
@@ -40,6 +40,8 @@ def main() -> None:
                     results += planning.run(peer, arguments.repeat)
                 case "commits":
                     results += commits.run(peer, arguments.repeat)
+                case "rows":
+                    results += rows.run(peer, arguments.repeat)
     show(results)
     write(results)
 

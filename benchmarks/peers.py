@@ -17,6 +17,7 @@ class Peer:
         root = Path(__file__).parent.parent
         python = os.environ.get("TIDELAKE_PEERS_PYTHON", str(root / ".venv-peers/bin/python"))
         worker = Path(__file__).with_name("peer_worker.py")
+        self._python = python
         self._process = subprocess.Popen(
             [python, str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -38,6 +39,10 @@ class Peer:
     def seconds(self, work: str, **arguments: object) -> float:
         return float(str(self.ask(work, **arguments)["seconds"]))
 
+    def run_script(self, name: str, folder: str) -> None:
+        """Run one of the scripts below in a fresh process of the peers' environment."""
+        subprocess.run([self._python, "-c", SCRIPTS[name], folder], check=True, capture_output=True)
+
     def __enter__(self) -> Self:
         return self
 
@@ -45,3 +50,32 @@ class Peer:
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(30)
+
+
+SCRIPTS = {
+    "quick_delta": """
+import os, sys, pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+path = sys.argv[1] + "/t"
+write_deltalake(path, pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]}))
+assert DeltaTable(path).to_pyarrow_table().num_rows == 3
+os._exit(0)  # its threads abort the interpreter on the way out
+""",
+    "quick_paimon": """
+import sys, pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+catalog = CatalogFactory.create({"warehouse": sys.argv[1]})
+catalog.create_database("db", True)
+rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+catalog.create_table("db.t", Schema.from_pyarrow_schema(rows.schema), True)
+table = catalog.get_table("db.t")
+builder = table.new_batch_write_builder()
+write, commit = builder.new_write(), builder.new_commit()
+write.write_arrow(rows)
+commit.commit(write.prepare_commit())
+write.close()
+commit.close()
+reader = table.new_read_builder()
+assert reader.new_read().to_arrow(reader.new_scan().plan().splits()).num_rows == 3
+""",
+}

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelake.api import connect, open_table
+    from tidelake.api import connect, open_table, write_table
     from tidelake.catalog.filesystem import Lake
     from tidelake.errors import (
         CommitConflictError,
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         TidelakeError,
         UnsupportedError,
     )
-    from tidelake.expr.tree import col
+    from tidelake.expr.tree import col, lit
+    from tidelake.query import Scan
     from tidelake.table import Table
 
 __version__ = "0.1.0"
@@ -33,6 +34,9 @@ __version__ = "0.1.0"
 _WHERE = {
     "connect": "tidelake.api",
     "open_table": "tidelake.api",
+    "write_table": "tidelake.api",
+    "Scan": "tidelake.query",
+    "lit": "tidelake.expr.tree",
     "Lake": "tidelake.catalog.filesystem",
     "Table": "tidelake.table",
     "col": "tidelake.expr.tree",
@@ -55,13 +59,16 @@ __all__ = [
     "InvalidInputError",
     "Lake",
     "NotFoundError",
+    "Scan",
     "StorageError",
     "Table",
     "TidelakeError",
     "UnsupportedError",
     "col",
     "connect",
+    "lit",
     "open_table",
+    "write_table",
 ]
 
 

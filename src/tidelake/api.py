@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import Lake, create_at
+from tidelake.errors import NotFoundError
 from tidelake.io.env import Env
 from tidelake.io.executor import ThreadExecutor
 from tidelake.io.open import open_fileio
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.write.rows import as_table
 from tidelake.table import Table, load_table
 
 
@@ -37,3 +40,30 @@ def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] |
 
 def _env(location: str | os.PathLike[str], storage: Mapping[str, Any] | None) -> Env:
     return Env(open_fileio(location, storage), executor=ThreadExecutor(min(4, os.cpu_count() or 1)))
+
+
+def write_table(
+    location: str | os.PathLike[str],
+    data: Any,
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+    mode: str = "append",
+    storage: Mapping[str, Any] | None = None,
+) -> CommitResult:
+    """Write rows to a table by its location; the first write makes the table from the columns of the data.
+
+    Raises:
+        InvalidInputError: a column or a value does not fit; nothing was written.
+        CommitConflictError: others changed the same files.
+    """
+    env = _env(location, storage)
+    name = env.io.root.rstrip("/").rpartition("/")[2]
+    try:
+        table = load_table(env, name)
+    except NotFoundError:
+        # A stream can be read once, so the rows must be at hand before the table is made from their columns.
+        data = as_table(data)
+        table = create_at(env, name, data.schema, primary_key=primary_key, partition_by=partition_by, options=options)
+    return table.write(data, mode=mode)

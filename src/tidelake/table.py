@@ -39,11 +39,27 @@ from tidelake.ops.write.verbs import (
 from tidelake.options import option_text
 from tidelake.query import ChangeRange, Scan, chosen_columns
 from tidelake.spec.avro import codec_name
-from tidelake.spec.evolution import Change
+from tidelake.spec.evolution import (
+    AddColumn,
+    Change,
+    DropColumn,
+    MoveColumn,
+    Position,
+    RemoveOption,
+    RenameColumn,
+    SetOption,
+    UpdateComment,
+    UpdateDefault,
+    UpdateNullability,
+    UpdateTableComment,
+    UpdateType,
+)
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.option_catalog import is_immutable
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.type_codec import parse_type
+from tidelake.spec.types import DataType
 from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
@@ -105,6 +121,16 @@ class Table:
         keys = f", primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
         parts = f", partitioned by ({', '.join(self.partition_by)})" if self.partition_by else ""
         return f"Table({self.name}: {columns}{keys}{parts}, {f'snapshot {latest}' if latest else 'empty'})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{field.id}</td><td>{escape(field.name)}</td><td>{escape(str(field.type))}</td></tr>"
+            for field in self.schema.fields
+        )
+        head = "<tr><th>id</th><th>column</th><th>type</th></tr>"
+        return f"<div><b>{escape(repr(self))}</b><table>{head}{rows}</table></div>"
 
     # -------------------------------------------------------------------------------------------- reading
 
@@ -376,15 +402,66 @@ class Table:
         self._refuse_travelled()
         return TableCommit(self._committer(commit_user))
 
-    def alter(self, *changes: Change) -> Table:
-        """Apply schema changes as one atomic change and return the table with the new schema.
+    def alter(
+        self,
+        *changes: Change,
+        add: Mapping[str, str | DataType] | None = None,
+        drop: Iterable[str] = (),
+        rename: Mapping[str, str] | None = None,
+        types: Mapping[str, str | DataType] | None = None,
+        nullable: Mapping[str, bool] | None = None,
+        comments: Mapping[str, str | None] | None = None,
+        defaults: Mapping[str, str | None] | None = None,
+        move: Mapping[str, Position] | None = None,
+        set_options: Mapping[str, object] | None = None,
+        unset_options: Iterable[str] = (),
+        comment: str | None = None,
+    ) -> Table:
+        """Change the schema in one atomic step and return the table with the new schema.
+
+        Columns inside a ROW are named with dots: `address.street`. Everything given takes effect together, in the
+        order of the arguments.
 
         Raises:
-            InvalidInputError: a change is not allowed.
+            InvalidInputError: a change is not allowed; nothing was changed.
         """
+        listed = [*changes]
+        listed += [AddColumn(path_of(name), typed(dtype)) for name, dtype in (add or {}).items()]
+        listed += [DropColumn(path_of(name)) for name in _names(drop)]
+        listed += [RenameColumn(path_of(name), new) for name, new in (rename or {}).items()]
+        listed += [UpdateType(path_of(name), typed(dtype)) for name, dtype in (types or {}).items()]
+        listed += [UpdateNullability(path_of(name), flag) for name, flag in (nullable or {}).items()]
+        listed += [UpdateComment(path_of(name), text) for name, text in (comments or {}).items()]
+        listed += [UpdateDefault(path_of(name), text) for name, text in (defaults or {}).items()]
+        listed += [MoveColumn(path_of(name), where) for name, where in (move or {}).items()]
+        listed += [SetOption(key, option_text(key, value)) for key, value in (set_options or {}).items()]
+        listed += [RemoveOption(key) for key in _names(unset_options)]
+        listed += [UpdateTableComment(comment)] if comment is not None else []
+        if not listed:
+            raise InvalidInputError("nothing to change", hint="say what: add=, drop=, rename=, types=, set_options= …")
         store = self.store
-        schema = run_alter(store.env, store.schemas, store.snapshots, changes)
+        schema = run_alter(store.env, store.schemas, store.snapshots, listed)
         return open_table(store.env, self.name, schema, store.schemas)
+
+    def add_column(self, name: str, dtype: str | DataType, *, comment: str | None = None) -> Table:
+        """Add a column; older rows read as null."""
+        return self.alter(AddColumn(path_of(name), typed(dtype), description=comment))
+
+    def drop_column(self, name: str) -> Table:
+        """Drop a column; its id is never used again."""
+        return self.alter(drop=[name])
+
+    def rename_column(self, name: str, new: str) -> Table:
+        """Rename a column."""
+        return self.alter(rename={name: new})
+
+    def change_type(self, name: str, dtype: str | DataType) -> Table:
+        """Change the type of a column; older files are cast when they are read."""
+        return self.alter(types={name: dtype})
+
+    def set_options(self, options: Mapping[str, object]) -> Table:
+        """Set table options."""
+        return self.alter(set_options=options)
 
     def reload(self) -> Table:
         """The same table with its current schema.
@@ -586,3 +663,21 @@ def _committable(
         watermark=watermark,
         properties=dict(properties or {}),
     )
+
+
+def path_of(name: str) -> str | tuple[str, ...]:
+    """A column, or with dots a member of a ROW."""
+    return tuple(name.split(".")) if "." in name else name
+
+
+def typed(dtype: str | DataType) -> DataType:
+    """A type, from its text if need be.
+
+    Raises:
+        InvalidInputError: the text is no type.
+    """
+    return parse_type(dtype) if isinstance(dtype, str) else dtype
+
+
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -127,28 +127,16 @@ class Lake:
         Raises:
             InvalidInputError: the table exists, or a column, key or option is wrong.
         """
-        env = self._env_of(name)
-        texts = {str(key): option_text(key, value) for key, value in (options or {}).items()}
-        _warn_unknown(texts)
-        first = new_schema(
-            column_types(schema),
-            primary_keys=_names(primary_key),
-            partition_keys=_names(partition_by),
-            options=texts,
-            comment=comment,
-            time_ms=env.clock.now_ms(),
-        )
         probe_create_exclusive(self.env.io, ids=self.env.ids)
-        schemas = SchemaStore(env.io, TableLayout())
-        if run_create(env, schemas, first):
-            return open_table(env, name, first, schemas)
-        if if_not_exists:
-            return self.table(name)
-        raise InvalidInputError(
-            "table exists already",
-            code="table-exists",
-            table=name,
-            hint="choose another name or set if_not_exists=True",
+        return create_at(
+            self._env_of(name),
+            name,
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=options,
+            comment=comment,
+            if_not_exists=if_not_exists,
         )
 
     def drop_table(self, name: str) -> None:
@@ -177,6 +165,42 @@ class Lake:
             raise NotFoundError("database does not exist", code="database-not-found", database=name, lake=self.location)
 
 
+def create_at(
+    env: Env,
+    name: str,
+    schema: Mapping[str, str | DataType] | pa.Schema | Any,
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+    comment: str | None = None,
+    if_not_exists: bool = False,
+) -> Table:
+    """Make a table at the root of the given doors.
+
+    Raises:
+        InvalidInputError: there is a table, or a column, key or option is wrong.
+    """
+    texts = {str(key): option_text(key, value) for key, value in (options or {}).items()}
+    _warn_unknown(texts)
+    first = new_schema(
+        column_types(schema),
+        primary_keys=_names(primary_key),
+        partition_keys=_names(partition_by),
+        options=texts,
+        comment=comment,
+        time_ms=env.clock.now_ms(),
+    )
+    schemas = SchemaStore(env.io, TableLayout())
+    if run_create(env, schemas, first):
+        return open_table(env, name, first, schemas)
+    if if_not_exists:
+        return load_table(env, name)
+    raise InvalidInputError(
+        "table exists already", code="table-exists", table=name, hint="choose another name or set if_not_exists=True"
+    )
+
+
 def split_name(name: str) -> tuple[str, str]:
     """`database.table` in its two parts.
 
@@ -196,6 +220,11 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
         InvalidInputError: two columns share a name, or a type has no counterpart.
     """
     if isinstance(schema, Mapping):
+        for name, dtype in schema.items():
+            if not isinstance(name, str) or not isinstance(dtype, str | DataType):
+                raise InvalidInputError(
+                    "columns are given as name and type", column=ascii(name)[:80], got=type(dtype).__name__
+                )
         return dict(schema)
     if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
         schema = pa.schema(schema)

@@ -96,6 +96,80 @@ for _name, _text in (
 
 @cli.command()
 @click.argument("table", required=False)
+@_JSON
+@click.pass_context
+def show(context: click.Context, table: str | None, as_json: bool) -> None:
+    """Show a table at a glance: schema, keys, size and last commit."""
+    from tidelake.cli.output import show_overview
+
+    show_overview(_table(context, table), as_json=as_json)
+
+
+@cli.command()
+@click.argument("table", required=False)
+@click.option("-n", "--limit", default=10, show_default=True, help="How many rows.")
+@click.option("--columns", help="Names, separated by commas.")
+@click.option("--where", help="A SQL condition.")
+@click.option("--at", "snapshot", type=int, help="Read this snapshot.")
+@_JSON
+@click.pass_context
+def head(
+    context: click.Context,
+    table: str | None,
+    limit: int,
+    columns: str | None,
+    where: str | None,
+    snapshot: int | None,
+    as_json: bool,
+) -> None:
+    """Print the first rows."""
+    from tidelake.cli.output import show_table
+
+    handle = _table(context, table)
+    handle = handle if snapshot is None else handle.at(snapshot=snapshot)
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    rows = handle.to_arrow(columns=names, where=where, limit=limit)
+    show_table(rows, title=handle.name, as_json=as_json, whole=True)
+
+
+@cli.command()
+@click.argument("table", required=False)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--mode", type=click.Choice(["append", "overwrite", "overwrite-dynamic"]), default="append")
+@_JSON
+@click.pass_context
+def write(context: click.Context, table: str | None, file: str, mode: str, as_json: bool) -> None:
+    """Write the rows of a Parquet, CSV, JSON-lines or Arrow file."""
+    from tidelake.cli.output import show_result
+    from tidelake.cli.source import read_rows
+
+    handle = _table(context, table)
+    show_result(handle.write(read_rows(file, handle.schema.to_arrow()), mode=mode), as_json=as_json)
+
+
+@cli.command()
+@click.argument("table", required=False)
+@click.option("--full", is_flag=True, help="Join all small files, not only where many have gathered.")
+@click.option("--where", help="A condition on partition columns.")
+@click.option("--yes", is_flag=True, help="Do it; without this the plan is printed and you are asked.")
+@_JSON
+@click.pass_context
+def compact(context: click.Context, table: str | None, full: bool, where: str | None, yes: bool, as_json: bool) -> None:
+    """Join small files. No row changes."""
+    from tidelake.cli.output import progress_bar, show_plan, show_result
+
+    handle = _table(context, table)
+    plan = handle.compact(full=full, where=where, plan_only=True)
+    show_plan(plan, as_json=as_json and not yes)
+    if not yes and (as_json or not click.confirm("rewrite them?")):
+        return
+    with progress_bar("compacting") as progress:
+        result = handle.compact(full=full, where=where, progress=progress)
+    show_result(result, as_json=as_json)
+
+
+@cli.command()
+@click.argument("table", required=False)
 @click.option("--deep", is_flag=True, help="Look at every snapshot, not only the newest.")
 @_JSON
 @click.pass_context

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
+
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.write.verbs import CompactionPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,14 +33,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
 
 
-def show_table(table: pa.Table, *, title: str, as_json: bool) -> None:
-    """Rows of an Arrow table; columns that are all null are left out of the picture."""
+def show_table(table: pa.Table, *, title: str, as_json: bool, whole: bool = False) -> None:
+    """Rows of an Arrow table; columns that are all null are left out of the picture unless the `whole` is wanted."""
     if as_json:
         print_json(table.to_pylist())
         return
     from rich.table import Table as RichTable
 
-    names = [name for name in table.column_names if table.column(name).null_count < max(table.num_rows, 1)]
+    names = [n for n in table.column_names if whole or table.column(n).null_count < max(table.num_rows, 1)]
     picture = RichTable(title=title, title_justify="left")
     for name in names or table.column_names:
         picture.add_column(name, overflow="fold")
@@ -75,6 +80,72 @@ def show_schema(table: Table, *, as_json: bool) -> None:
             out.print(f"{title}: {', '.join(values)}")
     for key, value in sorted(table.options.items()):
         out.print(f"{key} = {value}")
+
+
+def show_overview(table: Table, *, as_json: bool) -> None:
+    """What a table is, how large it is and what happened last."""
+    latest = table.latest_snapshot()
+    files = table.files(columns=["file_size", "row_count"])
+    size = sum(files.column("file_size").to_pylist())
+    facts: dict[str, object] = {
+        "table": table.name,
+        "location": table.location,
+        "columns": {field.name: str(field.type) for field in table.schema.fields},
+        "primary key": list(table.primary_key),
+        "partitioned by": list(table.partition_by),
+        "options": dict(table.options),
+        "comment": table.comment,
+        "schema": table.schema.id,
+        "snapshot": latest.id if latest else None,
+        "last commit": None if latest is None else f"{latest.commit_kind.value} by {latest.commit_user}",
+        "rows": latest.total_record_count if latest else 0,
+        "files": files.num_rows,
+        "bytes": size,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    out = console()
+    for name, value in facts.items():
+        if value not in (None, [], {}):
+            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+            out.print(f"{name:15} {', '.join(text) if isinstance(text, list) else text}", markup=False)
+
+
+def show_result(result: object, *, as_json: bool) -> None:
+    """What a commit did."""
+    assert isinstance(result, CommitResult)
+    if as_json:
+        print_json(dataclasses.asdict(result))
+    elif result.repeated:
+        sys.stdout.write("already committed, nothing was done\n")
+    elif not result.snapshot_ids:
+        sys.stdout.write("nothing to do\n")
+    else:
+        ids = ", ".join(map(str, result.snapshot_ids))
+        sys.stdout.write(f"snapshot {ids}: {result.rows:,} rows in {result.files} files, {result.bytes:,} bytes\n")
+
+
+def show_plan(plan: object, *, as_json: bool) -> None:
+    """What a rewrite would do."""
+    assert isinstance(plan, CompactionPlan)
+    if as_json:
+        print_json({"rewrites": len(plan.rewrites), "files": plan.files, "bytes": plan.size})
+    else:
+        sys.stdout.write(f"{plan}\n")
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stdout.isatty():
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress() as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def show_report(report: CheckReport, *, as_json: bool) -> None:

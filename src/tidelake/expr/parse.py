@@ -190,7 +190,7 @@ def _syntax(text: str) -> exp.Expr:
                 raise _too_deep()
             if token.token_type == TokenType.SEMICOLON:
                 raise _misplaced(text, "sql text holds more than one expression", token.start, "remove the semicolon")
-        parsed = dialect.parser().parse(tokens, text)
+        parsed = dialect.parser().parse_into(exp.Condition, tokens, text)
     except SqlglotError as cause:
         details = getattr(cause, "errors", None) or [{}]
         raise _syntax_error(text, details[0]) from cause

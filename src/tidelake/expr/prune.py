@@ -33,6 +33,7 @@ from tidelake.expr.tree import (
 )
 
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", SAME: SAME}
+_ORDER = ("<", "<=", ">", ">=")
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -70,6 +71,12 @@ def _may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -
             return _known(pc.less(bounds[name].null_count, bounds[name].row_count))
         case Not(StartsWith(name, prefix)) if name in bounds:
             return _some_start_otherwise(bounds[name], prefix)
+        case Not(Compare(name, op, value)) if op in _ORDER and name in bounds and _unordered(bounds[name], value):
+            return constant(False, count) if value is None else _some_value(bounds[name])
+        case Not(Test(ColumnRef(name), op, Literal(value)) | Test(Literal(value), op, ColumnRef(name))) if (
+            op in _ORDER and name in bounds and _unordered(bounds[name], value)
+        ):
+            return constant(False, count) if value is None else _some_value(bounds[name])
         case Not(part):
             negated = _negated(part)
             return constant(True, count) if negated is None else _may_match(negated, bounds, count)
@@ -142,6 +149,8 @@ def _inside(bounds: Bounds, op: str, low: pa.Array, high: pa.Array, scalar: pa.S
     match op:
         case "=":
             inside = pc.and_(_known(pc.less_equal(low, scalar)), _known(pc.greater_equal(high, scalar)))
+        case "!=" if pa.types.is_floating(low.type):
+            inside = constant(True, len(low))  # a NaN differs from everything, and bounds may pass over it
         case "!=":
             inside = pc.invert(pc.fill_null(pc.and_(pc.equal(low, scalar), pc.equal(high, scalar)), False))
         case "<":
@@ -169,6 +178,11 @@ def _some_start_otherwise(bounds: Bounds, prefix: str) -> pa.BooleanArray:
     # Between two texts of one prefix there are only texts of that prefix.
     both = pc.and_(pc.starts_with(bounds.low, pattern=prefix), pc.starts_with(bounds.high, pattern=prefix))
     return pc.and_(pc.invert(pc.fill_null(both, False)), _some_value(bounds))
+
+
+def _unordered(bounds: Bounds, value: object) -> bool:
+    """Whether NaN may be on one side: then neither < nor >= holds, and bounds say nothing about such rows."""
+    return isinstance(value, float) or bool(pa.types.is_floating(bounds.low.type))
 
 
 def _some_value(bounds: Bounds) -> pa.BooleanArray:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
@@ -40,6 +41,7 @@ from tidelake.spec.arrow_types import from_arrow, to_arrow
 from tidelake.spec.types import DataType, TimeType
 
 _LEAVES: Final = (Compare, In, IsNull, StartsWith)
+_ORDERED: Final = (bytes, dt.date, dt.time)
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -185,8 +187,8 @@ def _negated(part: Predicate) -> Predicate:
             return _joined(And(tuple(map(_negated, parts))), ALWAYS, NEVER) if parts else ALWAYS
         case Unknown():
             return part
-        case Compare(column, op, value) if op in ("=", "!=") or not isinstance(value, (int, float)):
-            # Beside a number there may be NaN, for which neither < nor >= is true.
+        case Compare(column, op, value) if op in ("=", "!=") or isinstance(value, _ORDERED):
+            # A number, or a text that is read as one, may stand beside NaN, for which neither < nor >= is true.
             return Compare(column, _OPPOSITE[op], value)
     return Not(part)
 

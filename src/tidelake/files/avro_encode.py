@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InternalError
-from tidelake.spec.arrow_nested import compact, struct_children
+from tidelake.spec.arrow_nested import compact, struct_children, vector_to_list
 from tidelake.spec.avro_encode import encode_values as encode_scalars
 
 __all__ = ["encode_columns", "encode_one"]
@@ -76,7 +76,9 @@ def _nullable(array: pa.Array, branch: AvroType) -> pa.LargeBinaryArray:
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    return array.cast(pa.list_(array.type.value_field)) if pa.types.is_fixed_size_list(array.type) else array
+    if pa.types.is_fixed_size_list(array.type):
+        return vector_to_list(array, pa.list_(array.type.value_field))
+    return array
 
 
 def _items(array: pa.Array) -> pa.Array:

@@ -22,10 +22,13 @@ from tidelake.files.groups import Group
 from tidelake.files.projection import Source
 from tidelake.io.fileio import InputFile
 from tidelake.spec.avro import MAGIC, SYNC_SIZE, RawBlock, encode_long, parse_container, read_block
+from tidelake.spec.limits import Limits
 
 __all__ = ["AvroSource"]
 
 _PIECE_BYTES: Final = 32 << 20
+# Data may repeat itself far more than metadata does: one long text of one letter is a block of its own.
+_LIMITS: Final = Limits(manifest_bytes_max=1 << 30, manifest_ratio_max=1 << 20)
 _TOKEN_NUMBER: Final = 0x7469_6465
 _TOKEN_TEXT: Final = "\x00tide\x00"
 
@@ -102,7 +105,7 @@ class AvroSource:
         piece: list[RawBlock] = []
         size = 0
         for place in self._container.blocks:
-            block = read_block(self._container, place)
+            block = read_block(self._container, place, limits=_LIMITS)
             if block.count:
                 piece.append(block)
                 size += len(block.payload)

@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import FormatError, UnsupportedError
+from tidelake.files.vectors import check_vector_lengths
 from tidelake.spec.arrow_nested import (
     compact,
     list_child,
+    list_to_vector,
     map_children,
     rebuild_list,
     rebuild_map,
@@ -201,10 +203,10 @@ def from_avro(array: pa.Array, dtype: DataType) -> pa.Array:
         case ElementType(root=Root.ARRAY, element=element) if _is_list(array.type):
             array = _small_list(array)
             return rebuild_list(array, from_avro(list_child(array), element), target)
-        case VectorType(element=element) if _is_list(array.type):
+        case VectorType(element=element, length=length) if _is_list(array.type):
             array = _small_list(array)
-            items = from_avro(list_child(array), element)
-            return _cast(rebuild_list(array, items, pa.list_(target.value_field)), target, dtype)
+            check_vector_lengths(array, length)
+            return list_to_vector(array, from_avro(list_child(array), element), target)
         case ElementType(root=Root.MULTISET, element=element):
             return _map(array, element, with_nullable(INT, False), target)
         case MapType(key=key, value=value):

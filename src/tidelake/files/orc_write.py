@@ -15,6 +15,7 @@ from tidelake.files.orc_seal import Sums, seal_tail
 from tidelake.files.orc_types import orc_schema, to_orc
 from tidelake.files.sink import Sink
 from tidelake.io.fileio import OutputFile
+from tidelake.spec.arrow_nested import dense
 from tidelake.spec.stats import ColumnStats
 from tidelake.spec.stats_modes import StatsMode
 from tidelake.spec.types import Field
@@ -23,6 +24,7 @@ __all__ = ["OrcEncoder"]
 
 STRIPE_BYTES: Final = 64 << 20
 _SAMPLE_BYTES: Final = 4 << 20
+_HEAD_BYTES: Final = 16
 
 
 class OrcEncoder:
@@ -70,8 +72,9 @@ class OrcEncoder:
             UnsupportedError: a value has no form in ORC.
             StorageError: the storage failed.
         """
+        # Arrow's ORC writer writes the first rows of a sliced struct instead of the ones in the slice.
         columns = [
-            to_orc(column, field.type, target.type, field.name)
+            dense(to_orc(column, field.type, target.type, field.name))
             for column, field, target in zip(batch.columns, self._fields, self._schema, strict=True)
         ]
         for stats, column in zip(self._stats, batch.columns, strict=True):
@@ -86,12 +89,13 @@ class OrcEncoder:
             if self._sink.failure is not None:
                 raise self._sink.failure from error
             raise InvalidInputError("rows cannot be written to an ORC file", cause=str(error)[:300]) from error
+        before = self._raw_bytes
         self._raw_bytes += batch.nbytes
-        if self._output.tell() > self._seen:
+        if before and self._output.tell() > self._seen + _HEAD_BYTES:
             # A stripe was written; how much of the last batch is in it is not known, so none is assumed.
             self._seen = self._output.tell()
-            self._raw_written = self._raw_bytes - batch.nbytes
-            self._ratio = self._seen / max(1, self._raw_written)
+            self._raw_written = before
+            self._ratio = self._seen / before
 
     def flush(self) -> None:
         """Nothing: Arrow decides when a stripe is full."""

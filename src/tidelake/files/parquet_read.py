@@ -157,14 +157,19 @@ def _leaf_count(arrow_type: pa.DataType) -> int:
 
 
 def _is_nested(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(arrow_type) or pa.types.is_map(arrow_type) or _is_list(arrow_type))
+
+
+def _is_list(arrow_type: pa.DataType) -> bool:
+    # Other writers keep the Arrow schema they started from, which may have lists of other kinds.
     kinds = pa.types
-    return bool(kinds.is_struct(arrow_type) or kinds.is_list(arrow_type) or kinds.is_map(arrow_type))
+    return bool(kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type) or kinds.is_fixed_size_list(arrow_type))
 
 
 def _child_types(arrow_type: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_map(arrow_type):
         return [arrow_type.key_type, arrow_type.item_type]
-    if pa.types.is_list(arrow_type):
+    if _is_list(arrow_type):
         return [arrow_type.value_type]
     return [arrow_type.field(index).type for index in range(arrow_type.num_fields)]
 
@@ -188,9 +193,7 @@ def _wanted_leaves(arrow_type: pa.DataType, dtype: DataType, first: int) -> list
                 for leaf in _wanted_leaves(kind, asked[arrow_type.field(index).name], start)
             ]
             return found or everything[:1]
-        case ElementType(root=Root.ARRAY, element=element) | VectorType(element=element) if pa.types.is_list(
-            arrow_type
-        ):
+        case ElementType(root=Root.ARRAY, element=element) | VectorType(element=element) if _is_list(arrow_type):
             return _wanted_leaves(kinds[0], element, first)
         case MapType(value=value) if pa.types.is_map(arrow_type):
             # Keys are read whole: a map without them is not one.

@@ -23,6 +23,7 @@ from tidelake.spec.arrow_nested import (
     rebuild_map,
     rebuild_struct,
     struct_children,
+    vector_to_list,
 )
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.types import (
@@ -153,7 +154,7 @@ def to_physical(array: pa.Array, dtype: DataType, arrow_type: pa.DataType) -> pa
             array = compact(array)
             return rebuild_list(array, to_physical(list_child(array), element, arrow_type.value_type), arrow_type)
         case VectorType():
-            return array.cast(pa.list_(array.type.value_field)).cast(arrow_type)
+            return vector_to_list(array, arrow_type)
         case MapType(key=key, value=value):
             array = compact(array)
             keys, values = map_children(array)
@@ -199,8 +200,7 @@ def from_int96(array: pa.Array, unit: str) -> pa.Array:
     days = parts["day"].astype(np.int64) - _JULIAN_EPOCH + more_days
     per_day = _NANOS_OF_DAY // scale
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    limit = (2**63 - 1) // per_day
-    if np.any(valid & ((days >= limit) | (days < -limit))):
+    if not _all_fit(days[valid], nanos[valid] // scale, per_day):
         raise UnsupportedError(
             "timestamp does not fit into 64 bits of its unit",
             unit=unit,
@@ -208,3 +208,13 @@ def from_int96(array: pa.Array, unit: str) -> pa.Array:
         )
     counts = np.where(valid, days * per_day + nanos // scale, 0)
     return pa.array(counts, mask=None if valid.all() else ~valid).view(pa.timestamp(unit))
+
+
+def _all_fit(days: np.ndarray, rest: np.ndarray, per_day: int) -> bool:
+    """Whether `days * per_day + rest` fits into 64 bits everywhere."""
+    limit = (2**63 - 1) // per_day
+    if np.any((days > limit) | (days < -limit - 1)):
+        return False
+    # Only on the first and the last day does the rest decide; Python's own numbers do not wrap.
+    edge = np.flatnonzero((days == limit) | (days == -limit - 1))
+    return all(-(2**63) <= int(days[row]) * per_day + int(rest[row]) < 2**63 for row in edge)

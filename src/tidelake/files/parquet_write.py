@@ -26,7 +26,7 @@ __all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "ParquetEncoder"]
 
 ROW_GROUP_BYTES: Final = 128 << 20
 """Arrow bytes of a row group, unless `file.block-size` says otherwise."""
-ROW_GROUP_ROWS: Final = 1 << 20
+ROW_GROUP_ROWS: Final = 1 << 18
 """Rows of a row group at most."""
 
 

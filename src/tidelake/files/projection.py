@@ -16,14 +16,17 @@ import pyarrow as pa
 
 from tidelake.errors import FormatError
 from tidelake.files.parquet_types import from_int96
+from tidelake.files.vectors import check_vector_lengths
 from tidelake.spec.arrow_nested import (
     compact,
     list_child,
+    list_to_vector,
     map_children,
     rebuild_list,
     rebuild_map,
     rebuild_struct,
     struct_children,
+    vector_to_list,
 )
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.cast_values import cast_array
@@ -104,6 +107,10 @@ def canonical(array: pa.Array, dtype: DataType) -> pa.Array:
     target = to_arrow(dtype)
     if array.type == target:
         return array
+    if pa.types.is_large_list(array.type):
+        array = _cast(array, pa.list_(array.type.value_field), dtype)
+    elif pa.types.is_fixed_size_list(array.type):
+        array = vector_to_list(array, pa.list_(array.type.value_field))
     match dtype:
         case RowType(fields=fields) if pa.types.is_struct(array.type):
             found = {array.type.field(index).name: index for index in range(array.type.num_fields)}
@@ -124,7 +131,8 @@ def canonical(array: pa.Array, dtype: DataType) -> pa.Array:
             return _canonical_map(array, key, value, target)
         case VectorType(element=element, length=length) if pa.types.is_list(array.type):
             array = compact(array)
-            return _vector(canonical(list_child(array), element), array, length, target)
+            check_vector_lengths(array, length)
+            return list_to_vector(array, canonical(list_child(array), element), target)
         case TimeType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ) if pa.types.is_fixed_size_binary(array.type):
             return from_int96(array, target.unit).view(target)
         case TimeType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ) if pa.types.is_timestamp(array.type):
@@ -139,13 +147,6 @@ def _canonical_map(array: pa.Array, key: DataType, value: DataType, target: pa.D
     array = compact(array)
     keys, values = map_children(array)
     return rebuild_map(array, canonical(keys, key), canonical(values, value), target)
-
-
-def _vector(items: pa.Array, array: pa.Array, length: int, target: pa.DataType) -> pa.Array:
-    lengths = array.value_lengths()
-    if lengths.null_count < len(lengths) and (lengths.unique().drop_null().to_pylist() != [length]):
-        raise FormatError("vector has another length than its type says", expected=length)
-    return rebuild_list(array, items, pa.list_(target.value_field)).cast(target)
 
 
 def _variant(array: pa.Array, target: pa.DataType) -> pa.Array:

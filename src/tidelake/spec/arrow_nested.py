@@ -12,13 +12,29 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["compact", "list_child", "map_children", "rebuild_list", "rebuild_map", "rebuild_struct", "struct_children"]
+__all__ = [
+    "compact",
+    "dense",
+    "list_child",
+    "list_to_vector",
+    "map_children",
+    "rebuild_list",
+    "rebuild_map",
+    "rebuild_struct",
+    "struct_children",
+    "vector_to_list",
+]
 
 
 def compact(array: pa.Array) -> pa.Array:
     """The same values in buffers of their own when the array is a slice of larger ones."""
     if array.offset == 0 and _is_whole(array):
         return array
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def dense(array: pa.Array) -> pa.Array:
+    """The same values in buffers of their own, through and through: some writers forget the offset of a slice."""
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
@@ -67,6 +83,32 @@ def rebuild_struct(array: pa.Array, children: Sequence[pa.Array], arrow_type: pa
         return pa.Array.from_buffers(arrow_type, len(array), [validity])
     fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
     return pa.StructArray.from_arrays(list(children), fields=fields, mask=mask)
+
+
+def vector_to_list(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """Lists of a fixed length as lists of any length; a null one has no items, whatever lies in its place."""
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(valid * array.type.list_size, out=offsets[1:])
+    validity = compact(array.is_valid()).buffers()[1] if array.null_count else None
+    buffers = [validity, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(arrow_type, len(array), buffers, -1, children=[array.flatten()])
+
+
+def list_to_vector(array: pa.Array, items: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """The shape of a compact list array around its items as lists of a fixed length; every list must have that length.
+
+    In the place of a null list lie the items of another one, or zeros: a child may be declared without nulls.
+    """
+    size = arrow_type.list_size
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if len(items) == 0:
+        children = pa.array(np.zeros(size * len(array), np.int8)).cast(items.type)
+    else:
+        starts = np.where(valid, _offsets(array)[:-1], 0)
+        children = items.take(pa.array((starts[:, None] + np.arange(size)).ravel()))
+    validity = compact(array.is_valid()).buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(arrow_type, len(array), [validity], -1, children=[children])
 
 
 def _offsets(array: pa.Array) -> np.ndarray:

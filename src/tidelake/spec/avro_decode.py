@@ -114,11 +114,11 @@ def decode_blocks(
     present = set(flat.names)
     projected = sorted({version, *(column.name for column in wanted if column.name in present)})
     count = sum(block.count for block in blocks)
-    payload = b"".join([*(block.payload for block in blocks), flat.sentinel])
-    if count * flat.field_count > len(payload):
+    parts = [*(block.payload for block in blocks), flat.sentinel]
+    if count * flat.field_count > sum(map(len, parts)):
         raise FormatError(f"{layout.kind} claims more records than it has bytes for", path=path, records=count)
     read = _read_bulk if count >= BULK_COUNT else _read_few
-    table = read(flat, payload, count + 1, projected, layout, path)
+    table = read(flat, parts, count + 1, projected, layout, path)
     _check_versions(table.column(version), layout, count, path)
     for column in wanted:
         if column.required and table.column(column.name).slice(0, count).null_count:
@@ -136,7 +136,7 @@ def decode_blocks(
 
 
 def _read_bulk(
-    flat: FlatSchema, payload: bytes, count: int, columns: list[str], layout: RecordLayout, path: str
+    flat: FlatSchema, parts: list[bytes], count: int, columns: list[str], layout: RecordLayout, path: str
 ) -> pa.Table:
     import polars_avro
 
@@ -144,7 +144,8 @@ def _read_bulk(
     for key, value in ((b"avro.schema", flat.text.encode()), (b"avro.codec", b"null")):
         header += [encode_long(len(key)), key, encode_long(len(value)), value]
     sync = bytes(SYNC_SIZE)
-    file = b"".join([*header, encode_long(0), sync, encode_long(count), encode_long(len(payload)), payload, sync])
+    frame_of_block = [encode_long(count), encode_long(sum(map(len, parts)))]
+    file = b"".join([*header, encode_long(0), sync, *frame_of_block, *parts, sync])
     try:
         # The reader spins for ever where a block is longer than its records, unless one batch holds them all and
         # nobody asks for a second one. Only the in-memory engine leaves the size of a batch to us.
@@ -166,16 +167,16 @@ def _read_bulk(
 
 
 def _read_few(
-    flat: FlatSchema, payload: bytes, count: int, columns: list[str], layout: RecordLayout, path: str
+    flat: FlatSchema, parts: list[bytes], count: int, columns: list[str], layout: RecordLayout, path: str
 ) -> pa.Table:
     import fastavro
 
     schema = pa.schema([layout.schema.field(name) for name in columns])
-    stream = io.BytesIO(payload)
+    stream = io.BytesIO(b"".join(parts))
     try:
         parsed = _parsed(flat.text)
         records = [fastavro.schemaless_reader(stream, parsed, None) for _ in range(count)]
-        if stream.tell() != len(payload):
+        if stream.tell() != sum(map(len, parts)):
             raise FormatError(f"{layout.kind} holds more bytes than its records need", path=path)
         return pa.Table.from_pylist(records, schema=schema)
     except FormatError:

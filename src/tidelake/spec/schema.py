@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import pyarrow as pa
+
 from tidelake.errors import FormatError, InvalidInputError
+from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.casts import is_default_for
 from tidelake.spec.json_doc import (
     INT32_MAX,
@@ -95,6 +98,10 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Column names, in the order of the table."""
         return tuple(column.name for column in self.fields)
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema of the table's rows."""
+        return row_to_arrow(self.fields)
 
     @property
     def row_type(self) -> RowType:

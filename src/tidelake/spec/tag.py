@@ -118,10 +118,13 @@ def _parse_duration(value: object, path: str) -> int:
         case _:
             raise _bad(path, _TIME_RETAINED)
     # A comparison is exact for any exponent; arithmetic is not, so it comes second.
-    if not -_SECONDS_MAX <= seconds <= _SECONDS_MAX:
+    if not -_SECONDS_MAX - 1 < seconds < _SECONDS_MAX + 1:
         raise _bad(path, _TIME_RETAINED)
     whole = int(seconds)
-    return whole * _NANOS + int((seconds - whole) * _NANOS)
+    nanos = whole * _NANOS + int((seconds - whole) * _NANOS)
+    if not -(2**63) <= nanos < 2**63:
+        raise _bad(path, _TIME_RETAINED)
+    return nanos
 
 
 def _duration_seconds(text: str, path: str) -> Decimal:

@@ -63,7 +63,7 @@ def test_system_tables_answer_as_json_with_the_columns_of_the_format(lake: Path,
 def test_a_table_opens_by_its_path_alone(lake: Path) -> None:
     rows = answer("--table-path", str(lake / "shop.db/orders"), "snapshots")
     assert isinstance(rows, list)
-    assert [row["snapshot_id"] for row in rows] == list(range(1, 10))
+    assert [row["snapshot_id"] for row in rows] == list(range(1, 11))
 
 
 def test_check_is_silent_success_on_a_sound_table_and_exits_with_2_on_a_broken_one(lake: Path) -> None:
@@ -121,3 +121,54 @@ def test_help_imports_neither_arrow_nor_polars() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Usage" in done.stdout
     assert done.stderr == ""
+
+
+def test_head_prints_rows_with_columns_conditions_and_time_travel(lake: Path) -> None:
+    rows = answer("-w", str(lake), "head", "shop.orders", "--columns", "id, status", "--where", "id < 4", "-n", "2")
+    assert isinstance(rows, list)
+    assert len(rows) == 2
+    assert all(row["status"] == "paid" and row["id"] < 4 for row in rows)
+    old = answer("-w", str(lake), "head", "shop.orders", "--at", "1", "-n", "100")
+    assert isinstance(old, list)
+    assert len(old) == 30
+    assert "note" not in old[0]
+
+
+def test_show_tells_a_table_at_a_glance(lake: Path) -> None:
+    facts = answer("-w", str(lake), "show", "shop.orders")
+    assert isinstance(facts, dict)
+    assert (facts["rows"], facts["files"], facts["partitioned by"]) == (189, 3, ["dt"])
+    assert "DECIMAL(10, 2)" in run("-w", str(lake), "show", "shop.orders").output
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        ("csv", "id,status,amount,dt,note\n900,new,1.50,2026-11-15,x\n"),
+        ("jsonl", '{"id": 900, "status": "new", "amount": "1.50", "dt": "2026-11-15", "note": "x"}\n'),
+    ],
+)
+def test_write_takes_files_and_tells_what_it_did(lake: Path, tmp_path: Path, ending: str, text: str) -> None:
+    source = tmp_path / f"rows.{ending}"
+    source.write_text(text)
+    result = answer("-w", str(lake), "write", "shop.orders", str(source))
+    assert isinstance(result, dict)
+    assert result["rows"] == 1
+    table = tl.connect(lake).table("shop.orders")
+    assert table.count() == 190
+    assert table.to_arrow(where="id = 900").column("note").to_pylist() == ["x"]
+
+
+def test_compact_shows_its_plan_and_asks_before_it_rewrites(lake: Path) -> None:
+    table = tl.connect(lake).table("shop.orders")
+    for number in range(6):
+        table.write([{"id": 1000 + number, "dt": "2026-11-15"}])
+    before = table.files().num_rows
+    asked = CliRunner().invoke(cli, ["-w", str(lake), "compact", "shop.orders"], input="n\n")
+    assert "rewrites of" in asked.output
+    assert table.files().num_rows == before
+    assert answer("-w", str(lake), "compact", "shop.orders")["files"] == 7  # type: ignore[index]
+    done = run("-w", str(lake), "compact", "shop.orders", "--yes")
+    assert done.exit_code == 0, done.output
+    assert table.files().num_rows == before - 6
+    assert table.count() == 195

@@ -14,7 +14,7 @@ from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.index_manifest import DELETION_VECTORS, DeletionVectorRange, IndexEntry, IndexFile
 from tidelake.spec.types import INT, STRING
-from tidelake.table import Table
+from tidelake.table import Table, load_table
 from tidelake.testing import FakeClock, MemoryFileIO
 
 
@@ -103,7 +103,4 @@ def names(table: Table, **where: Any) -> list[str]:
 
 def other_handle(table: Table) -> Table:
     """The same table as another job sees it: nothing shared but the storage."""
-    env = replace(table.store.env, ids=SeededIds(99))
-    from tidelake.table import load_table
-
-    return load_table(env, table.name)
+    return load_table(replace(table.store.env, ids=SeededIds(99)), table.name)

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import UnsupportedError
+from tidelake.expr.evaluate import matches
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import literals, restrict
 from tidelake.expr.tree import And, Predicate
@@ -24,6 +26,7 @@ from tidelake.ops.scan.split import Split, append_splits
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.bucket import assign_buckets
 from tidelake.spec.data_file import data_file_from_row
+from tidelake.spec.index_manifest import DELETION_VECTORS
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.stats_evolution import bounds_under
@@ -67,7 +70,11 @@ def plan_append(
     options: SplitOptions,
     buckets: BucketOptions,
 ) -> Plan:
-    """Plan the read of an append table at a snapshot, with the columns of `schema`."""
+    """Plan the read of an append table at a snapshot, with the columns of `schema`.
+
+    Raises:
+        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+    """
     if snapshot is None:
         return Plan(None, where=where)
     metas = data_manifests(store.manifests, snapshot)
@@ -78,14 +85,37 @@ def plan_append(
             partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
     read = partitions.prune(metas)
     entries = live_entries(store.manifests, metas, partitions=partitions)
+    _refuse_unreadable(store, snapshot, entries)
     live = entries.num_rows
-    if where is not None:
+    if where is not None and not where.columns():  # the same for every row
+        entries = entries.slice(0, live if pc.all(matches(where, {}, 1)).as_py() else 0)
+    elif where is not None:
         entries = prune_buckets(entries, where, schema, buckets)
         entries = prune_files(store, entries, where, schema)
     elif limit is not None:
         entries = _enough_rows(entries, limit)
     splits = tuple(splits_of(entries, snapshot.id, paths, options))
     return Plan(snapshot, splits, len(metas), len(read), live, entries.num_rows, where)
+
+
+def _refuse_unreadable(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
+    """Refuse what would be read wrongly rather than give rows that are not there."""
+    index = store.manifests.read_index(snapshot.index_manifest) if snapshot.index_manifest else ()
+    if any(entry.file.index_type == DELETION_VECTORS for entry in index):
+        raise UnsupportedError(
+            "table with deletion vectors cannot be read yet",
+            code="deletion-vectors",
+            table=store.env.io.root,
+            snapshot_id=snapshot.id,
+            hint="compact it with the engine that wrote them",
+        )
+    if entries.column("write_cols").null_count < entries.num_rows:
+        raise UnsupportedError(
+            "table with files that hold some columns only cannot be read yet",
+            code="data-evolution",
+            table=store.env.io.root,
+            snapshot_id=snapshot.id,
+        )
 
 
 def prune_files(store: TableStore, entries: pa.Table, where: Predicate, schema: Schema) -> pa.Table:
@@ -127,7 +157,10 @@ def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: 
     if len(rows) > _COMBINATIONS_MAX:
         return entries
     types = [schema.field(key).type for key in schema.bucket_keys]
-    columns = [pa.array([row[i] for row in rows], to_arrow(dtype)) for i, dtype in enumerate(types)]
+    try:
+        columns = [pa.array([row[i] for row in rows], to_arrow(dtype)) for i, dtype in enumerate(types)]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return entries  # a value of another type: the comparison itself says what is wrong with it, if anything is
     keep = pa.repeat(pa.scalar(False), entries.num_rows)
     totals = entries.column("total_buckets").combine_chunks()
     for total in totals.unique().to_pylist():

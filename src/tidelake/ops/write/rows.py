@@ -13,12 +13,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
+from tidelake.spec.arrow_nested import compact, map_children
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.cast_values import cast_array
 from tidelake.spec.schema import Schema
-from tidelake.spec.types import STRING, Field, LengthType, Root
+from tidelake.spec.types import STRING, DataType, ElementType, Field, LengthType, MapType, Root, RowType
 
 BATCH_ROWS = 1 << 17
+
+
+def as_table(data: Any) -> pa.Table:
+    """Rows of any kind as one Arrow table, with the types they come with.
+
+    Raises:
+        InvalidInputError: the data holds no rows, or no columns to make a table from.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    batches = list(_arrow_batches(data, pa.schema([])))
+    if not batches:
+        raise InvalidInputError(
+            "a table cannot be made from no rows", hint="create it with a schema first, or write Arrow data"
+        )
+    return pa.Table.from_batches(batches)
 
 
 def to_batches(data: Any, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -90,19 +107,56 @@ def _from_items(items: Iterable[Any], target: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    # A row that says nothing is still a row: one column of nulls stands for it.
+    names = list(dict.fromkeys(name for row in rows for name in row)) or target.names[:1]
     yield from _from_columns({name: [row.get(name) for row in rows] for name in names}, target)
 
 
 def _from_columns(columns: Mapping[str, Any], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     arrays = {}
     for name, values in columns.items():
+        if not isinstance(name, str):
+            raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
         known = target.field(name).type if name in target.names else None
         try:
             arrays[name] = pa.array(values, known)
+            if known is not None:
+                _check_exact(values, known)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
-            raise _unfit(str(name), known or "any", str(cause)) from cause
+            raise _unfit(name, known or "any", str(cause)) from cause
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise InvalidInputError(
+            "columns are not of the same length",
+            code="column-length",
+            lengths=", ".join(f"{name} {len(array)}" for name, array in arrays.items()),
+        )
     yield from pa.table(arrays).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _check_exact(values: Any, known: pa.DataType) -> None:
+    """Refuse what Arrow would cut to fit: fractions of whole numbers and of seconds, members a ROW does not have.
+
+    Raises:
+        ValueError: a value would lose something.
+    """
+    kinds = pa.types
+    if kinds.is_integer(known) or kinds.is_timestamp(known) or kinds.is_time(known) or kinds.is_date(known):
+        pa.array(values).cast(known)
+    elif kinds.is_struct(known):
+        given = [value for value in values if isinstance(value, Mapping)]
+        unknown = {name for value in given for name in value} - {field.name for field in known}
+        if unknown:
+            raise ValueError(f"row has no member {min(map(str, unknown))}")
+        for field in known:
+            _check_exact([value.get(field.name) for value in given], field.type)
+    elif kinds.is_list(known) or kinds.is_fixed_size_list(known):
+        if any(isinstance(value, (str, bytes)) for value in values):
+            raise ValueError("a text is no array")
+        _check_exact([item for value in values if value is not None for item in value], known.value_type)
+    elif kinds.is_map(known):
+        pairs = [value.items() if isinstance(value, Mapping) else value for value in values if value is not None]
+        _check_exact([key for value in pairs for key, _ in value], known.key_type)
+        _check_exact([item for value in pairs for _, item in value], known.item_type)
 
 
 def _check_names(names: Sequence[str], schema: Schema) -> None:
@@ -145,12 +199,36 @@ def _column(batch: pa.RecordBatch, column: Field, target: pa.Field) -> pa.Array:
             column=column.name,
             hint="the data does not have it" if missing else f"{values.null_count} rows have no value",
         )
-    _check_length(values, column)
+    _check_lengths(values, column.type, column.name)
+    for inner, dtype, place in _members(values, column.type, column.name):
+        _check_member(inner, dtype, place)
     return values
 
 
-def _check_length(values: pa.Array, column: Field) -> None:
-    dtype = column.type
+def _members(values: pa.Array, dtype: DataType, place: str) -> Iterator[tuple[pa.Array, DataType, str]]:
+    """What the values of a nested type hold, those of nulls left out."""
+    if isinstance(dtype, RowType):
+        for field, inner in zip(dtype.fields, values.drop_null().flatten(), strict=True):
+            yield inner, field.type, f"{place}.{field.name}"
+    elif isinstance(dtype, MapType):
+        keys, items = map_children(compact(values.drop_null()))
+        yield keys, dtype.key, f"{place}.key"
+        yield items, dtype.value, f"{place}.value"
+    elif isinstance(dtype, ElementType) and dtype.root is not Root.MULTISET:
+        yield values.flatten(), dtype.element, f"{place}.element"
+
+
+def _check_member(values: pa.Array, dtype: DataType, place: str) -> None:
+    if values.null_count and not dtype.nullable:
+        raise InvalidInputError(
+            "column must not be null", code="null-value", column=place, hint=f"{values.null_count} values are missing"
+        )
+    _check_lengths(values, dtype, place)
+    for inner, inner_type, inner_place in _members(values, dtype, place):
+        _check_member(inner, inner_type, inner_place)
+
+
+def _check_lengths(values: pa.Array, dtype: DataType, place: str) -> None:
     if not isinstance(dtype, LengthType) or dtype.length == 2**31 - 1:
         return
     sizes = pc.utf8_length(values) if dtype.root in (Root.CHAR, Root.VARCHAR) else pc.binary_length(values)
@@ -159,7 +237,7 @@ def _check_length(values: pa.Array, column: Field) -> None:
         raise InvalidInputError(
             "value is longer than its column allows",
             code="value-too-long",
-            column=column.name,
+            column=place,
             type=dtype,
             length=longest,
             hint="shorten it, or change the column's type",

@@ -6,14 +6,15 @@ is refused, its files are removed too, unless there is any doubt whether it happ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, StorageError, UnsupportedError
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate
@@ -34,6 +35,8 @@ from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
+_REFUSALS = (CommitConflictError, FormatError, InvalidInputError, UnsupportedError)
+"""Errors of a commit after which it is certain that nothing was published."""
 Progress = Callable[[int, int], None]
 """Told how many of how many steps are done."""
 
@@ -117,9 +120,15 @@ def _commit(
             return committer.commit(replace(committable, operation="WRITE"))
         dynamic = mode == "overwrite-dynamic"
         return committer.overwrite(replace(committable, operation="OVERWRITE"), partition, dynamic=dynamic)
-    except (CommitConflictError, InvalidInputError):
-        committer.abort(committable.messages, identifier=committable.identifier)
+    except _REFUSALS:
+        _discard(committer, committable.messages, committable.identifier)
         raise
+
+
+def _discard(committer: Committer, messages: Sequence[CommitMessage], identifier: int = BATCH_IDENTIFIER) -> None:
+    """Remove files that nobody will commit, as far as the storage lets us; the error on its way matters more."""
+    with suppress(StorageError):
+        committer.abort(messages, identifier=identifier)
 
 
 def run_delete(target: Target, committer: Committer, where: Predicate) -> CommitResult:
@@ -176,8 +185,12 @@ def run_update(
         target.store, target.paths, splits, where, change, target.files, target_bytes=target.target_bytes
     )
     messages = found.messages
-    if moving:
-        messages += _moved_rows(target, splits, where, updated)
+    if moving and messages:
+        try:
+            messages += _moved_rows(target, splits, where, updated)
+        except BaseException:
+            _discard(committer, messages)
+            raise
     result = _row_level(committer, messages, "UPDATE")
     return replace(result, rows=found.rows)
 
@@ -221,8 +234,8 @@ def _row_level(committer: Committer, messages: tuple[CommitMessage, ...], operat
         return CommitResult()
     try:
         return committer.commit(Committable(messages=messages, operation=operation))
-    except CommitConflictError:
-        committer.abort(messages)
+    except _REFUSALS:
+        _discard(committer, messages)
         raise
 
 
@@ -285,7 +298,13 @@ def run_compaction(
             )
             if progress:
                 progress(number, len(plan.rewrites))
-        return committer.commit(Committable(messages=tuple(messages))) if messages else CommitResult()
-    except (CommitConflictError, InvalidInputError):
-        committer.abort(messages)
+    except BaseException:
+        _discard(committer, messages)
+        raise
+    if not messages:
+        return CommitResult()
+    try:
+        return committer.commit(Committable(messages=tuple(messages)))
+    except _REFUSALS:
+        _discard(committer, messages)
         raise
