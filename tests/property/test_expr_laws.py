@@ -342,6 +342,28 @@ def test_pruning_never_says_no_for_a_group_that_holds_a_matching_row(predicate, 
         assert kept or not any(slow(predicate, row) is True for row in group)
 
 
+WORDS = [
+    "i", "s", "d", "b", "n", "g", "(", ")", ",", "=", "<>", "<=>", "<", "+", "-", "*", "/", "%", "||", "and",
+    "or", "not", "is", "null", "in", "between", "like", "escape", "rlike", "case", "when", "then", "else",
+    "end", "cast(", "as", "int", "decimal(5,2)", "date", "'2024-01-01'", "'x'", "1", "0", "1.5", "1e3", "5L",
+    "1BD", "X'0a'", "upper(", "coalesce(", "if(", "trim(", "extract(", "from", "interval", "day", "select", "*",
+    "?", ":x", ".", "::", "[", "]", ";", "--", "/*", "'", "`", "\"", "\\", "~", "over", "true", "unknown",
+    "any", "exists", "show", "é", "\0",
+]  # fmt: skip
+
+
+@given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_read_or_refused_with_a_typed_error(text):
+    for parse in (parse_where, parse_scalar):
+        try:
+            found = parse(text, FIELDS)
+        except InvalidInputError as error:
+            assert error.message  # noqa: PT017  a refusal is one of two right answers
+        else:
+            assert repr(parse(to_sql(found), FIELDS)) == repr(found)
+
+
 @st.composite
 def decimals(draw: st.DrawFn) -> tuple[DecimalType, Decimal]:
     precision = draw(st.integers(1, 38))

@@ -116,7 +116,6 @@ _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...]] = (
     ((exp.Window, exp.Filter), "window functions and filters are not supported", "compute it in a query engine"),
     ((exp.Interval,), "intervals are not supported", "use date_add(date, days), or write the resulting moment"),
     ((exp.Star,), "a star is not an expression", "name the column"),
-    ((exp.Alias,), "two expressions stand side by side", "connect them with AND or an operator"),
     ((exp.Placeholder, exp.Parameter), "parameters are not supported", "write the value itself"),
     ((exp.Bracket,), "elements of arrays and maps are not supported", "only members of a ROW can be reached: r.x"),
     ((exp.Tuple,), "tuples are not supported", "compare the columns one by one"),
@@ -125,6 +124,11 @@ _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...]] = (
 
 class _Dialect(Spark):
     """Spark, but every function keeps the name it was written with."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Without statements: a column may be called `show`."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
 
     class Parser(SparkParser):
         """Without sqlglot's own knowledge of functions, which would translate some of them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -31,6 +32,8 @@ _PIECE_BYTES: Final = 32 << 20
 _LIMITS: Final = Limits(manifest_bytes_max=1 << 30, manifest_ratio_max=1 << 20)
 _TOKEN_NUMBER: Final = 0x7469_6465
 _TOKEN_TEXT: Final = "\x00tide\x00"
+_TOKEN_FLOAT: Final = b"tide"
+_TOKEN_DOUBLE: Final = b"tidelake"
 
 
 class AvroSource:
@@ -47,7 +50,7 @@ class AvroSource:
         file.seek(0)
         data = file.read()
         self._container = parse_container(data, path=path)
-        _check_schema(data, self._container.schema, path)
+        _check_schema(data, path)
         schema = plain_schema(self._container.schema, {})
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise FormatError("Avro file does not hold records", path=path)
@@ -152,9 +155,8 @@ class AvroSource:
         )
 
 
-def _check_schema(data: bytes, schema: object, path: str) -> None:
+def _check_schema(data: bytes, path: str) -> None:
     """Compare the schema with the checksum that our own files have in their header."""
-    del schema
     found = _header_entries(data)
     expected = found.get(CHECKSUM_KEY.encode())
     if expected is not None and f"{zlib.crc32(found.get(b'avro.schema', b'')):08x}".encode() != expected:
@@ -214,9 +216,9 @@ def _token_bytes(avro_type: Any) -> bytes:
         case "string" | "bytes":
             return branch + encode_long(len(_TOKEN_TEXT)) + _TOKEN_TEXT.encode()
         case "float":
-            return branch + b"\x65\x64\x69\x74"
+            return branch + _TOKEN_FLOAT
         case "double":
-            return branch + b"\x65\x64\x69\x74" * 2
+            return branch + _TOKEN_DOUBLE
     return _empty_bytes(avro_type, "")
 
 
@@ -226,7 +228,7 @@ def _is_token(value: Any) -> bool:
     if isinstance(value, int):
         return value == _TOKEN_NUMBER
     if isinstance(value, float):
-        return value != 0
+        return value in (*struct.unpack("<f", _TOKEN_FLOAT), *struct.unpack("<d", _TOKEN_DOUBLE))
     return value in (_TOKEN_TEXT, _TOKEN_TEXT.encode())
 
 

@@ -10,7 +10,7 @@ Invariant: as in `spec.stats`, bounds never lie; where they might, there are non
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -127,7 +127,7 @@ class RunningStats:
     low: Any = None
     high: Any = None
     null_count: int = 0
-    unknown: bool = field(default=False)
+    unknown: bool = False
 
     def add(self, column: pa.Array) -> None:
         """Take in the next rows."""

@@ -73,11 +73,21 @@ def _read(file: InputFile) -> OrcTail | None:
     user = [read_message(entry) for entry in footer.get(5, [])]
     root = read_message(footer[4][0])
     columns = tuple(number for packed in root.get(2, []) for number in packed_numbers(packed))
-    rows = tuple(read_message(stripe)[5][0] for stripe in footer.get(3, []))
+    rows = tuple(int(read_message(stripe)[5][0]) for stripe in footer.get(3, []))
     stats = tuple(tuple(read_message(stripe).get(1, [])) for stripe in metadata.get(1, []))
-    return OrcTail(
-        {entry[1][0]: entry[2][0] for entry in user}, columns, rows, stats if len(stats) == len(rows) else ()
-    )
+    metadata_of_user = {_bytes_of(entry[1][0]): _bytes_of(entry[2][0]) for entry in user}
+    return OrcTail(metadata_of_user, columns, rows, stats if len(stats) == len(rows) else ())
+
+
+def _bytes_of(value: Any) -> bytes:
+    """The value of a field that must have a length.
+
+    Raises:
+        ValueError: it is a number.
+    """
+    if not isinstance(value, bytes):
+        raise ValueError("field is a number")  # noqa: TRY004 - one kind of error for whatever is wrong in a tail
+    return value
 
 
 def bounds_of(raw: bytes, dtype: DataType) -> tuple[Any, Any, bool]:
@@ -86,7 +96,7 @@ def bounds_of(raw: bytes, dtype: DataType) -> tuple[Any, Any, bool]:
         message = read_message(raw)
         has_null = bool(message.get(10, [1])[0])
         low, high = _bounds(message, dtype)
-    except (IndexError, ValueError, KeyError, InvalidOperation):
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError, InvalidOperation):
         return None, None, True
     return (None, None, has_null) if low is None or high is None else (low, high, has_null)
 

@@ -141,7 +141,7 @@ def open_footer(file: InputFile, *, path: str) -> Footer:
         seal = (metadata.metadata or {}).get(SEAL_KEY)
         kinds = {metadata.schema.column(index).physical_type for index in range(metadata.num_columns)}
         readable = _parse(_without_int96(footer)) if "INT96" in kinds else metadata
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise FormatError("footer of the Parquet file is damaged", path=path, cause=str(error)[:200]) from error
     if seal is None:
         return Footer(metadata, readable, False, frozenset())

@@ -27,6 +27,7 @@ from tidelake.spec.arrow_nested import (
 )
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.types import (
+    INT,
     DataType,
     ElementType,
     Field,
@@ -117,7 +118,7 @@ def _leaf_types(dtype: DataType) -> Iterator[DataType]:
     match dtype:
         case ElementType(root=Root.MULTISET, element=element):
             yield from _leaf_types(element)
-            yield _COUNT
+            yield INT
         case ElementType(element=element) | VectorType(element=element):
             yield from _leaf_types(element)
         case MapType(key=key, value=value):
@@ -131,9 +132,6 @@ def _leaf_types(dtype: DataType) -> Iterator[DataType]:
             yield dtype
         case _:
             yield dtype
-
-
-_COUNT: Final = TimeType(Root.TIME)  # any type without an annotation of ours
 
 
 def is_annotated(dtype: DataType) -> bool:
