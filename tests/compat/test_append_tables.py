@@ -206,7 +206,9 @@ def turns(partitioned: bool) -> list[Step]:
 @pytest.mark.parametrize(
     ("kind", "layout", "partitioned"),
     [
-        *((FORMATS[0], layout, partitioned) for layout in LAYOUTS for partitioned in (False, True)),
+        (FORMATS[0], "unaware", False),
+        (FORMATS[0], "default", False),
+        *((FORMATS[0], layout, True) for layout in LAYOUTS),
         *((kind, "default", True) for kind in FORMATS[1:]),
     ],
 )

@@ -15,7 +15,7 @@ from tidelake.files.orc_seal import Sums, seal_tail
 from tidelake.files.orc_types import orc_schema, to_orc
 from tidelake.files.sink import Sink
 from tidelake.io.fileio import OutputFile
-from tidelake.spec.arrow_nested import dense
+from tidelake.spec.arrow_nested import dense, with_nulls_pushed_down
 from tidelake.spec.stats import ColumnStats
 from tidelake.spec.stats_modes import StatsMode
 from tidelake.spec.types import Field
@@ -72,9 +72,10 @@ class OrcEncoder:
             UnsupportedError: a value has no form in ORC.
             StorageError: the storage failed.
         """
-        # Arrow's ORC writer writes the first rows of a sliced struct instead of the ones in the slice.
+        # Arrow's ORC writer stores the first rows of a sliced struct instead of the ones in the slice, and the value
+        # that lies below a null struct instead of the next one.
         columns = [
-            dense(to_orc(column, field.type, target.type, field.name))
+            with_nulls_pushed_down(dense(to_orc(column, field.type, target.type, field.name)))
             for column, field, target in zip(batch.columns, self._fields, self._schema, strict=True)
         ]
         for stats, column in zip(self._stats, batch.columns, strict=True):

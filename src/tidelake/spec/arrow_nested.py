@@ -23,6 +23,7 @@ __all__ = [
     "rebuild_struct",
     "struct_children",
     "vector_to_list",
+    "with_nulls_pushed_down",
 ]
 
 
@@ -36,6 +37,41 @@ def compact(array: pa.Array) -> pa.Array:
 def dense(array: pa.Array) -> pa.Array:
     """The same values in buffers of their own, through and through: some writers forget the offset of a slice."""
     return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def with_nulls_pushed_down(array: pa.Array) -> pa.Array:
+    """A dense array in which a member of a null struct is null too, at every depth.
+
+    Arrow itself allows any value there, and some writers store it in the place of the next one.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        children = [array.field(index) for index in range(kind.num_fields)]
+        if array.null_count:
+            valid = array.is_valid()
+            children = [_null_where_not(valid, child) for child in children]
+        return rebuild_struct(array, [with_nulls_pushed_down(child) for child in children], kind)
+    if pa.types.is_map(kind):
+        keys, values = map_children(array)
+        return rebuild_map(array, with_nulls_pushed_down(keys), with_nulls_pushed_down(values), kind)
+    if pa.types.is_list(kind):
+        return rebuild_list(array, with_nulls_pushed_down(list_child(array)), kind)
+    return array
+
+
+def _null_where_not(valid: pa.Array, array: pa.Array) -> pa.Array:
+    """The array with more nulls; its other buffers stay as they are."""
+    kept = array.is_valid().to_numpy(zero_copy_only=False) & valid.to_numpy(zero_copy_only=False)
+    validity = pa.py_buffer(np.packbits(kept, bitorder="little"))
+    kind = array.type
+    array = dense(array)
+    if pa.types.is_struct(kind):
+        own, children = 1, [array.field(index) for index in range(kind.num_fields)]
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        own, children = 2, [array.values]
+    else:
+        own, children = len(array.buffers()), None
+    return pa.Array.from_buffers(kind, len(array), [validity, *array.buffers()[1:own]], -1, children=children)
 
 
 def _is_whole(array: pa.Array) -> bool:

@@ -202,3 +202,25 @@ def test_decimals_of_avro_take_the_fewest_bytes() -> None:
     for value, bytes_ in zip(values, encoded.to_pylist(), strict=True):
         shortest = value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
         assert bytes_ == bytes([2 * len(shortest)]) + shortest
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_value_after_a_null_row_inside_a_row_is_not_lost(kind: str) -> None:
+    # Arrow's ORC writer stored the value that lies below the null in the place of the next one.
+    fields = make_fields(
+        {
+            "r": "ROW<a ROW<b INT, c ROW<d STRING>>>",
+            "s": "ROW<l ARRAY<ROW<x BOOLEAN>>, m MAP<STRING, ROW<y ROW<z DOUBLE>>>>",
+        }
+    )
+    rows = [
+        {"r": {"a": None}, "s": {"l": [None, {"x": True}], "m": [("k", None), ("l", {"y": None})]}},
+        {"r": {"a": {"b": 39, "c": None}}, "s": {"l": None, "m": [("m", {"y": {"z": 1.5}})]}},
+        {"r": {"a": {"b": 40, "c": {"d": "x"}}}, "s": None},
+        {"r": None, "s": {"l": [{"x": None}, {"x": True}], "m": None}},
+        {"r": {"a": {"b": 41, "c": {"d": "y"}}}, "s": {"l": [{"x": True}], "m": [("n", {"y": {"z": 2.5}})]}},
+    ]
+    for part in (rows, rows[:2], rows[:3], rows[3:]):
+        batch = make_batch(part, fields)
+        io, path, _ = write(batch, fields, kind)
+        assert same_table(read(io, path, fields), pa.Table.from_batches([batch]))
