@@ -11,7 +11,7 @@ import tidelake as tl
 from benchmarks.lakes import fill, make_table
 from benchmarks.peers import Peer
 from benchmarks.timing import Result, interleaved, result
-from tidelake.spec.data_file import data_file_from_row
+from tidelake.spec.data_file import data_files
 
 FILES, COMMITS, DAYS = 100_000, 100, 100
 DAY = "d00042"
@@ -21,7 +21,7 @@ def plan(folder: Path) -> int:
     """What a reader needs: the surviving files as values."""
     table = tl.connect(folder).table("bench.t")
     entries = table.files(where=tl.col("dt") == DAY)
-    return len([data_file_from_row(row) for row in entries.to_pylist()])
+    return len(data_files(entries))
 
 
 def run(peer: Peer | None, repeat: int = 7) -> list[Result]:

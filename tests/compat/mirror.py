@@ -21,8 +21,8 @@ from compat.facts import by_name, entry_facts, open_branch
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.scan.plan import changelog_manifests, delta_manifests, read_changes
 from tidelake.spec.binary_row_scalar import decode_row
-from tidelake.spec.data_file import DataFile, data_file_from_row
-from tidelake.spec.manifest import ADD
+from tidelake.spec.data_file import DataFile, data_files
+from tidelake.spec.manifest import ADD, ENTRIES
 from tidelake.spec.partition_path import partition_path
 from tidelake.table import Table, TableCommit
 
@@ -119,7 +119,7 @@ class Mirror:
         for row in rows:
             if (row["partition"], row["bucket"], row["total_buckets"]) != place:
                 continue
-            file = data_file_from_row(row)
+            (file,) = data_files(pa.Table.from_pylist([row], schema=ENTRIES))
             files.append(file)
             if copy:
                 schema = table.schema

@@ -17,7 +17,7 @@ from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.scan.plan import live_entries
 from tidelake.spec import avro_decode
 from tidelake.spec.binary_row_scalar import encode_row
-from tidelake.spec.data_file import DataFile, data_file_from_row
+from tidelake.spec.data_file import DataFile, data_files
 from tidelake.spec.index_manifest import decode_index_manifest, encode_index_manifest
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.manifest import (
@@ -114,7 +114,7 @@ def test_records_encoded_by_an_independent_avro_writer_decode_to_the_same_column
 @settings(max_examples=40, deadline=None)
 def test_a_data_file_survives_the_way_through_a_table(rows):
     table = entries_table(rows)
-    found = [data_file_from_row(row) for row in table.to_pylist()]
+    found = data_files(table)
     assert found == [file for *_, file in rows]
 
 

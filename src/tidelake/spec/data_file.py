@@ -6,9 +6,11 @@ the table stays columnar (`manifest`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
 
 EMPTY_ROW = bytes(12)
 """A serialized BinaryRow without fields."""
@@ -57,26 +59,23 @@ class DataFile:
     write_cols_sequences: tuple[int, ...] | None = None
 
 
-def data_file_from_row(row: Mapping[str, object]) -> DataFile:
-    """Make a `DataFile` from one row of an entries table (`manifest`), for the survivors of a plan."""
-    plain = {name: row[name] for name in _PLAIN}
-    lists: dict[str, tuple[object, ...] | None] = {name: _tuple(row[name]) for name in _LISTS}
-    stats = {
-        f"{side}_stats": SimpleStats(
-            row[f"{side}_stats_min"],  # type: ignore[arg-type]
-            row[f"{side}_stats_max"],  # type: ignore[arg-type]
-            tuple(row[f"{side}_stats_null_counts"] or ()),  # type: ignore[arg-type]
-        )
-        for side in ("key", "value")
-    }
-    return DataFile(**plain, **lists, **stats)  # type: ignore[arg-type]
+def data_files(entries: pa.Table) -> list[DataFile]:
+    """The files of an entries table (`manifest`) as values, for the survivors of a plan."""
+    columns = [_column(entries, name) for name in _FIELDS]
+    return [DataFile(**dict(zip(_FIELDS, values, strict=True))) for values in zip(*columns, strict=True)]
 
 
-def _tuple(values: object) -> tuple[object, ...] | None:
-    return None if values is None else tuple(values)  # type: ignore[arg-type]
+def _column(entries: pa.Table, name: str) -> list[Any]:
+    if name.endswith("_stats"):
+        parts = (entries.column(f"{name}_{part}").to_pylist() for part in ("min", "max", "null_counts"))
+        return [SimpleStats(low, high, tuple(nulls or ())) for low, high, nulls in zip(*parts, strict=True)]
+    values: list[Any] = entries.column(name).to_pylist()
+    return [_tuple(each) for each in values] if name in _LISTS else values
+
+
+def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
 
 
 _LISTS = ("extra_files", "value_stats_cols", "write_cols", "write_cols_sequences")
-_PLAIN = tuple(
-    name for name in DataFile.__dataclass_fields__ if name not in _LISTS and name not in ("key_stats", "value_stats")
-)
+_FIELDS = tuple(DataFile.__dataclass_fields__)

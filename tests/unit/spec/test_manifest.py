@@ -16,7 +16,7 @@ import pytest
 from tidelake.errors import FormatError
 from tidelake.spec import avro_decode
 from tidelake.spec.avro import copy_block, parse_container, write_container
-from tidelake.spec.data_file import DataFile, SimpleStats, data_file_from_row
+from tidelake.spec.data_file import DataFile, SimpleStats, data_files
 from tidelake.spec.manifest import (
     ADD,
     DELETE,
@@ -85,7 +85,7 @@ def test_entries_come_back_and_so_do_the_files_in_them():
     found = decode_manifest(encode_manifest(table), path="m")
     assert found.schema == ENTRIES
     assert found.equals(table)
-    assert data_file_from_row(found.to_pylist()[0]) == replace(FILE, file_name="f")
+    assert data_files(found)[0] == replace(FILE, file_name="f")
 
 
 @pytest.mark.usefixtures("reader")

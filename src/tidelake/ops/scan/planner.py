@@ -25,7 +25,7 @@ from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.split import Split, append_splits
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.data_file import data_file_from_row
+from tidelake.spec.data_file import data_files
 from tidelake.spec.index_manifest import DELETION_VECTORS
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
@@ -183,19 +183,20 @@ def _enough_rows(entries: pa.Table, limit: int) -> pa.Table:
 
 def splits_of(entries: pa.Table, snapshot_id: int, paths: DataPaths, options: SplitOptions) -> list[Split]:
     """Entries of append files as splits, bucket by bucket."""
-    rows = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")]).to_pylist()
+    ordered = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")])
+    places = zip(*(ordered.column(name).to_pylist() for name in ("partition", "bucket", "total_buckets")), strict=True)
     splits: list[Split] = []
-    for (partition, bucket), group in groupby(rows, key=lambda row: (row["partition"], row["bucket"])):
+    for (partition, bucket), group in groupby(zip(places, data_files(ordered), strict=True), key=lambda x: x[0][:2]):
         found = list(group)
         base = Split(
             snapshot_id=snapshot_id,
             partition=partition,
             bucket=bucket,
             bucket_path=paths.bucket(partition, bucket),
-            total_buckets=found[0]["total_buckets"],
+            total_buckets=found[0][0][2],
             files=(),
         )
-        splits += append_splits(base, [data_file_from_row(row) for row in found], options)
+        splits += append_splits(base, [file for _, file in found], options)
     return splits
 
 
