@@ -1,0 +1,66 @@
+"""`merge-engine = aggregation`: each column of a key is folded by its own function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.lsm.aggregate import Aggregate
+from tidelake.lsm.engine import DELETE, INSERT, KIND, Ints, Versions, last_of_each
+from tidelake.lsm.engines.folding import fold_column, rows_of_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """Folds every column that has a function; the others (keys, sequence number) are those of the newest version.
+
+    With `remove_on_delete`, a deletion resets the key to the deleted row, and a key whose newest version is a deletion
+    is deleted.
+    """
+
+    functions: Mapping[str, Aggregate]
+    remove_on_delete: bool = False
+
+    @property
+    def takes_last(self) -> bool:
+        """Whether the answer is always the newest version as it is."""
+        return False
+
+    def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
+        """One row per key.
+
+        Raises:
+            InvalidInputError: a value overflows, or is not allowed.
+            UnsupportedError: a version is taken back and a function cannot do that.
+        """
+        rows, starts, kinds = versions.rows, versions.starts, versions.kinds
+        newest = rows.take(pa.array(starts[1:] - 1))
+        given: Ints | None = None
+        deleted = np.zeros(versions.count, dtype=bool)
+        if self.remove_on_delete and kinds is not None:
+            resets = last_of_each(kinds == DELETE, starts)
+            given = resets >= 0
+            deleted = resets == starts[1:] - 1
+            rows, starts, kinds = _from(rows, starts, kinds, resets)
+        taken = None if kinds is None or not (kinds & 1).any() else (kinds & 1) == 1
+        columns = {name: newest.column(name) for name in rows.column_names}
+        for name, function in self.functions.items():
+            if name in columns:
+                values = rows.column(name).combine_chunks()
+                columns[name] = fold_column(function, values, starts, taken, given)
+        if KIND in columns:
+            columns[KIND] = pa.array(np.where(deleted, DELETE, INSERT).astype(np.int8))
+        return pa.table(columns, schema=newest.schema), np.arange(versions.count)
+
+
+def _from(rows: pa.Table, starts: Ints, kinds: Ints, resets: Ints) -> tuple[pa.Table, Ints, Ints]:
+    """The versions from the last reset of each key on."""
+    begins = np.where(resets >= 0, resets, starts[:-1])
+    if (begins == starts[:-1]).all():
+        return rows, starts, kinds
+    sizes = starts[1:] - begins
+    chosen = rows_of_groups(np.stack([begins, starts[1:]], 1).reshape(-1), np.arange(0, 2 * len(begins), 2))
+    return rows.take(pa.array(chosen)), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), kinds[chosen]

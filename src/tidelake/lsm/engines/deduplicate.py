@@ -1,0 +1,30 @@
+"""`merge-engine = deduplicate`: the newest version wins as it is; if it retracts, the key is deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.lsm.engine import Ints, Versions, last_of_each
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplicate:
+    """Keeps the last version. With `ignore_delete` versions that retract do not count."""
+
+    ignore_delete: bool = False
+
+    @property
+    def takes_last(self) -> bool:
+        """Whether the answer is always the newest version as it is."""
+        return not self.ignore_delete
+
+    def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
+        """The last version of each key that counts."""
+        last = versions.starts[1:] - 1
+        if self.ignore_delete and versions.kinds is not None:
+            last = last_of_each((versions.kinds & 1) == 0, versions.starts)
+        keys = np.nonzero(last >= 0)[0]
+        return versions.rows.take(pa.array(last[keys])), keys

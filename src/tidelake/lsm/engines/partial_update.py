@@ -1,0 +1,274 @@
+"""`merge-engine = partial-update`: the newest non-null value of each column, or of each group of columns.
+
+Values are not moved while versions are folded: the state of a column is the number of the row its value comes from, so
+a step is integer arithmetic over all keys. Only columns with an aggregate function carry values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.lsm.aggregate import Aggregate
+from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE, Ints, Versions, last_of_each
+from tidelake.lsm.ranks import sequence_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceGroup:
+    """Columns that change together, when the ordering columns say that a row is not older."""
+
+    ordering: tuple[str, ...]
+    protected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialUpdate:
+    """Folds versions that carry some columns each."""
+
+    keys: tuple[str, ...]
+    required: frozenset[str] = frozenset()
+    """Columns that are never null."""
+    groups: tuple[SequenceGroup, ...] = ()
+    functions: Mapping[str, Aggregate] = field(default_factory=dict)
+    ignore_delete: bool = False
+    remove_on_delete: bool = False
+    remove_on_group: frozenset[str] = frozenset()
+
+    @property
+    def takes_last(self) -> bool:
+        """Whether the answer is always the newest version as it is."""
+        return False
+
+    def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
+        """One row per key.
+
+        Raises:
+            InvalidInputError: a NOT NULL column is null, or a value overflows.
+            UnsupportedError: a version retracts and no option says what to do with it.
+        """
+        retracts = versions.kinds is not None and bool((versions.kinds & 1).any())
+        if not retracts and not self.groups:
+            return self._newest_values(versions)
+        if retracts and not (self.ignore_delete or self.remove_on_delete or self.groups):
+            raise UnsupportedError(
+                "partial-update table cannot take a row back",
+                option="merge-engine",
+                hint="set ignore-delete=true, or partial-update.remove-record-on-delete=true, or use sequence groups"
+                " (fields.<columns>.sequence-group)",
+            )
+        return _Fold(self, versions).run()
+
+    def _newest_values(self, versions: Versions) -> tuple[pa.Table, Ints]:
+        """Without retractions and groups: the newest non-null value of each column."""
+        rows = versions.rows
+        self.check_required(rows)
+        last = versions.starts[1:] - 1
+        columns = {}
+        for name in rows.column_names:
+            column = rows.column(name).combine_chunks()
+            if name in (*self.keys, SEQUENCE):
+                columns[name] = column.take(pa.array(last))
+            elif name == KIND:
+                columns[name] = pa.array(np.full(versions.count, INSERT, np.int8))
+            else:
+                columns[name] = take_rows(column, last_of_each(_valid(column), versions.starts))
+        return pa.table(columns, schema=rows.schema), np.arange(versions.count)
+
+    def check_required(self, rows: pa.Table) -> None:
+        """Refuse a null in a column that has none.
+
+        Raises:
+            InvalidInputError: there is one.
+        """
+        for name in self.required:
+            if name in rows.column_names and rows.column(name).null_count:
+                raise InvalidInputError("column cannot be null", column=name, hint="give a value in every version")
+
+
+def take_rows(column: pa.Array, places: Ints) -> pa.Array:
+    """The values at these places, null where a place is negative."""
+    return column.take(pa.array(places, mask=places < 0))
+
+
+def _valid(column: pa.Array) -> Ints:
+    found: Ints = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+class _Fold:
+    """Versions fed one depth at a time."""
+
+    def __init__(self, engine: PartialUpdate, versions: Versions) -> None:
+        self._engine = engine
+        self._rows = versions.rows
+        self._starts = versions.starts
+        count = len(versions.rows)
+        self._kinds = np.zeros(count, np.int8) if versions.kinds is None else versions.kinds
+        names = [name for name in self._rows.column_names if name not in (*engine.keys, SEQUENCE, KIND)]
+        self._columns = {name: self._rows.column(name).combine_chunks() for name in names}
+        self._valid = {name: _valid(column) for name, column in self._columns.items()}
+        # A group of which nothing is read decides nothing that is wanted.
+        read = [group for group in engine.groups if self._columns.keys() >= set(group.ordering)]
+        self._groups = [_GroupState(group, self._columns, versions.count) for group in read]
+        grouped = {name for group in engine.groups for name in (*group.ordering, *group.protected)}
+        self._plain = [name for name in names if name not in grouped]
+        self._folded = {
+            name: function
+            for name, function in engine.functions.items()
+            if name in self._columns and any(name in group.protected for group in engine.groups)
+        }
+        none = np.full(versions.count, -1, np.int64)
+        self._from = {name: none.copy() for name in names}
+        self._values = {name: pa.nulls(versions.count, self._columns[name].type) for name in self._folded}
+        self._begun = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
+        self._deleted = np.zeros(versions.count, dtype=bool)
+        self._inserted = np.zeros(versions.count, dtype=bool)
+        self._last = none.copy()
+
+    def run(self) -> tuple[pa.Table, Ints]:
+        sizes = np.diff(self._starts)
+        for depth in range(int(sizes.max())):
+            keys = np.nonzero(sizes > depth)[0]
+            rows = self._starts[keys] + depth
+            self._deleted[keys] = False
+            back = (self._kinds[rows] & 1) == 1
+            if back.any():
+                self._retract(keys[back], rows[back], first=depth == 0)
+            if not back.all():
+                self._add(keys[~back], rows[~back])
+        return self._result()
+
+    # -------------------------------------------------------------------------------------------- steps
+
+    def _add(self, keys: Ints, rows: Ints) -> None:
+        if not self._engine.groups:
+            self._engine.check_required(self._rows.take(pa.array(rows)))
+        for name in self._plain:
+            given = self._valid[name][rows]
+            self._from[name][keys[given]] = rows[given]
+        for group in self._groups:
+            some = ~group.empty[rows]
+            newer = some & (group.code[rows] >= group.state[keys])
+            older = some & ~newer
+            for name in group.columns.protected:
+                if name in self._folded:
+                    self._fold_value(name, keys[newer], rows[newer], reverse=False)
+                    self._fold_value(name, keys[older], rows[older], reverse=True)
+                elif name in self._from:
+                    self._from[name][keys[newer]] = rows[newer]
+            self._move(group, keys[newer], rows[newer])
+        self._inserted[keys] = True
+        self._last[keys] = rows
+
+    def _retract(self, keys: Ints, rows: Ints, *, first: bool) -> None:
+        if first:
+            self._become(keys, rows)
+        if self._engine.ignore_delete:
+            return
+        self._last[keys] = rows
+        if self._engine.remove_on_delete:
+            removed = self._kinds[rows] == DELETE
+            self._become(keys[removed], rows[removed])
+            self._deleted[keys[removed]] = True
+            return
+        for group in self._groups:
+            some = ~group.empty[rows]
+            newer = some & (group.code[rows] >= group.state[keys])
+            if any(name in self._engine.remove_on_group for name in group.columns.ordering):
+                gone = newer & (self._kinds[rows] == DELETE)
+                self._become(keys[gone], rows[gone])
+                self._deleted[keys[gone]] = True
+                # Nothing more of such a row counts.
+                left = ~gone
+                keys, rows, some, newer = keys[left], rows[left], some[left], newer[left]
+            for name in group.columns.protected:
+                if name in self._folded:
+                    self._retract_value(name, keys[some], rows[some])
+                elif name in self._from:
+                    self._from[name][keys[newer]] = -1
+            self._move(group, keys[newer], rows[newer])
+
+    def _become(self, keys: Ints, rows: Ints) -> None:
+        """The state is the row itself."""
+        if not len(keys):
+            return
+        self._engine.check_required(self._rows.take(pa.array(rows)))
+        for places in self._from.values():
+            places[keys] = rows
+        for name in self._folded:
+            self._put(name, keys, self._columns[name].take(pa.array(rows)))
+        for group in self._groups:
+            group.state[keys] = np.where(group.empty[rows], -1, group.code[rows])
+
+    def _move(self, group: _GroupState, keys: Ints, rows: Ints) -> None:
+        for name in group.columns.ordering:
+            if name in self._from:
+                self._from[name][keys] = rows
+        group.state[keys] = group.code[rows]
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def _fold_value(self, name: str, keys: Ints, rows: Ints, *, reverse: bool) -> None:
+        function, begun = self._folded[name], self._begun[name][keys]
+        for going in (True, False):
+            chosen, of_rows = keys[begun == going], rows[begun == going]
+            if not len(chosen):
+                continue
+            fresh = self._columns[name].take(pa.array(of_rows))
+            if not going:
+                self._put(name, chosen, function.first(fresh))
+                continue
+            held = self._values[name].take(pa.array(chosen))
+            self._put(name, chosen, function.merge_reversed(held, fresh) if reverse else function.merge(held, fresh))
+
+    def _retract_value(self, name: str, keys: Ints, rows: Ints) -> None:
+        if len(keys):
+            held = self._values[name].take(pa.array(keys))
+            self._put(name, keys, self._folded[name].retract(held, self._columns[name].take(pa.array(rows))))
+
+    def _put(self, name: str, keys: Ints, values: pa.Array) -> None:
+        state = self._values[name]
+        places = np.arange(len(state))
+        places[keys] = len(state) + np.arange(len(keys))
+        self._values[name] = pa.concat_arrays([state, values]).take(pa.array(places))
+        self._begun[name][keys] = True
+
+    # -------------------------------------------------------------------------------------------- result
+
+    def _result(self) -> tuple[pa.Table, Ints]:
+        newest = self._starts[1:] - 1
+        counted = np.where(self._last >= 0, self._last, self._starts[:-1])
+        columns: dict[str, pa.Array] = {}
+        for name in self._rows.column_names:
+            if name in self._values:
+                columns[name] = self._values[name]
+            elif name in self._from:
+                columns[name] = take_rows(self._columns[name], self._from[name])
+            elif name == KIND:
+                gone = self._deleted | ~self._inserted
+                columns[name] = pa.array(np.where(gone, DELETE, INSERT).astype(np.int8))
+            else:
+                places = counted if name == SEQUENCE else newest
+                columns[name] = self._rows.column(name).combine_chunks().take(pa.array(places))
+        return pa.table(columns, schema=self._rows.schema), np.arange(len(newest))
+
+
+class _GroupState:
+    """How rows of one sequence group compare: a number for each row, and the number of the state of each key."""
+
+    def __init__(self, group: SequenceGroup, columns: Mapping[str, pa.Array], keys: int) -> None:
+        self.columns = group
+        ranks = [sequence_ranks(columns[name], descending=False) for name in group.ordering]
+        self.empty = np.logical_and.reduce([rank == 0 for rank in ranks])
+        order = np.lexsort(tuple(reversed(ranks)))
+        fresh = np.zeros(len(order), np.int64)
+        for rank in ranks:
+            fresh[1:] |= rank[order][1:] != rank[order][:-1]
+        self.code = np.empty(len(order), np.int64)
+        self.code[order] = np.cumsum(fresh)
+        self.state = np.full(keys, -1, np.int64)

@@ -1,0 +1,347 @@
+"""The merge: sorted runs in, one row per key out, in bounded memory.
+
+Each run gives sorted pieces. The smallest "last key in hand" bounds a window; every run gives its rows up to it, the
+window is reduced, and the runs are refilled. Of a window the largest part is the base: it is only searched and
+filtered, never sorted or gathered. Keys with one version pass through untouched; the versions of the others are put in
+order and folded by the engine, all keys at once.
+
+Invariant: the rows that come out are those that feeding every version of each key, oldest first, to the engine gives;
+with `ordered`, sorted by key. Memory is about the pieces in hand, whatever the size of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.lsm.engine import KIND, SEQUENCE, Engine, Ints, Versions
+from tidelake.lsm.keys import (
+    KeyArray,
+    KeyCodec,
+    Keys,
+    concat,
+    count_up_to,
+    first_and_last,
+    locate,
+    slice_keys,
+    window,
+)
+from tidelake.lsm.ranks import sequence_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one file, sorted by key, each key once."""
+
+    rows: pa.Table
+    age: int = 0
+    """Larger is newer. Decides between versions where `MergePlan.by_age`; otherwise breaks no tie."""
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """How versions of a key are put in order and what becomes of them."""
+
+    keys: KeyCodec
+    engine: Engine
+    sequence: tuple[str, ...] = ()
+    """Columns that order versions before their sequence number does."""
+    descending: bool = False
+    by_age: bool = False
+    """The sequence numbers of a newer file are all larger, so its age stands for them."""
+    newest_level_only: bool = False
+    """Of the versions above level 0 only the one at the smallest level counts: it holds what lies below."""
+    drop_retracts: bool = False
+    ordered: bool = False
+
+
+def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table]:
+    """Merge runs, each sorted by key without a key twice.
+
+    Raises:
+        InvalidInputError: a version is one the engine does not accept, or a key is null.
+    """
+    hands = [hand for run in runs if (hand := _Hand(run, plan.keys)).refill()]
+    while hands:
+        bound = min(hand.last for hand in hands)
+        parts = [part for hand in hands if (part := hand.give(bound)) is not None]
+        yield from _reduce(parts, plan)
+        hands = [hand for hand in hands if hand.refill()]
+
+
+def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
+    """Merge rows in the order of their arrival into sorted rows with each key once.
+
+    Where `plan.by_age`, the later row is the newer one.
+
+    Raises:
+        InvalidInputError: a version is one the engine does not accept, or a key is null.
+    """
+    if not rows.num_rows:
+        return rows
+    (keys,) = window([plan.keys.encode(rows)], sorted_parts=False)
+    group = _Groups.of(keys)
+    none = np.zeros(rows.num_rows, np.int64)
+    found = _fold(
+        _One(rows.combine_chunks(), keys, none, none),
+        group,
+        None,
+        np.zeros(group.count, bool),
+        np.zeros(group.count, np.int64),
+        plan,
+    )
+    return _joined(found, rows.schema)
+
+
+# ------------------------------------------------------------------------------------------------ windows
+
+
+class _Hand:
+    """What is in hand of one run."""
+
+    def __init__(self, run: Iterator[Piece], codec: KeyCodec) -> None:
+        self._run = run
+        self._codec = codec
+        self._rows: pa.Table | None = None
+        self._keys: KeyArray = np.empty(0, np.uint64)
+        self._piece: Piece | None = None
+        self.last: Any = None
+
+    def refill(self) -> bool:
+        """Take the next piece if nothing is in hand; False at the end of the run."""
+        while not len(self._keys):
+            piece = next(self._run, None)
+            if piece is None:
+                return False
+            if piece.rows.num_rows:
+                self._piece = piece
+                self._rows = piece.rows.combine_chunks()
+                self._keys = self._codec.encode(self._rows)
+                _, self.last = first_and_last(self._keys)
+        return True
+
+    def give(self, bound: Any) -> _Part | None:
+        """The rows up to the bound."""
+        assert self._rows is not None
+        assert self._piece is not None
+        count = len(self._keys) if self.last <= bound else count_up_to(self._keys, bound)
+        if not count:
+            return None
+        part = _Part(self._rows.slice(0, count), slice_keys(self._keys, 0, count), self._piece.age, self._piece.level)
+        self._rows = self._rows.slice(count)
+        self._keys = slice_keys(self._keys, count)
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    rows: pa.Table
+    keys: KeyArray
+    age: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """Rows of several parts as one table, and what is known of each row."""
+
+    rows: pa.Table
+    keys: Keys
+    ages: Ints
+    levels: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Rows ordered by key, cut into the versions of each key."""
+
+    order: Ints
+    starts: Ints
+    """One more than there are groups; the last is the number of rows."""
+
+    @classmethod
+    def of(cls, keys: Keys) -> _Groups:
+        order = keys.order()
+        return cls(order, np.append(keys.starts(order), len(order)))
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        return np.diff(self.starts)
+
+    @property
+    def firsts(self) -> Ints:
+        found: Ints = self.order[self.starts[:-1]]
+        return found
+
+    @property
+    def lasts(self) -> Ints:
+        found: Ints = self.order[self.starts[1:] - 1]
+        return found
+
+
+@dataclass(slots=True)
+class _Folded:
+    """Rows that come out of groups, and which group each is of."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    groups: list[Ints] = field(default_factory=list)
+
+    def add(self, rows: pa.Table, groups: Ints, *, drop_retracts: bool) -> None:
+        if drop_retracts and (kinds := _kinds(rows)) is not None:
+            adds = (kinds & 1) == 0
+            if not adds.all():
+                rows, groups = rows.filter(pa.array(adds)), groups[adds]
+        if rows.num_rows:
+            self.tables.append(rows)
+            self.groups.append(groups)
+
+
+def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
+    if len(parts) == 1:
+        rows = _without_retracts(parts[0].rows) if plan.drop_retracts else parts[0].rows
+        if rows.num_rows:
+            yield rows
+        return
+    big = max(range(len(parts)), key=lambda index: parts[index].rows.num_rows)
+    base = parts[big]
+    rest = sorted((part for index, part in enumerate(parts) if index != big), key=lambda part: part.age)
+    base_keys, *rest_keys = window([base.keys, *(part.keys for part in rest)])
+    small = _One(
+        pa.concat_tables([part.rows for part in rest]).combine_chunks(),
+        concat(rest_keys),
+        np.repeat([part.age for part in rest], [part.rows.num_rows for part in rest]),
+        np.repeat([part.level for part in rest], [part.rows.num_rows for part in rest]),
+    )
+    groups = _Groups.of(small.keys)
+    places, hits = locate(base_keys, small.keys.take(groups.firsts))
+    found = _fold(small, groups, base, hits, places, plan)
+    keep = np.ones(base.rows.num_rows, dtype=bool)
+    keep[places[hits]] = False
+    if plan.drop_retracts and (kinds := _kinds(base.rows)) is not None:
+        keep &= (kinds & 1) == 0
+    if plan.ordered:
+        yield from _interleave(base.rows, keep, places, found)
+        return
+    left = base.rows if keep.all() else base.rows.filter(pa.array(keep))
+    yield from (rows for rows in (left, *found.tables) if rows.num_rows)
+
+
+def _interleave(base: pa.Table, keep: Ints, places: Ints, found: _Folded) -> Iterator[pa.Table]:
+    """The rows that are kept of the base and those that were found, by key."""
+    kept = np.nonzero(keep)[0]
+    if not found.tables:
+        if len(kept):
+            yield base if len(kept) == len(keep) else base.filter(pa.array(keep))
+        return
+    groups = np.concatenate(found.groups)
+    # A row of a group goes in front of its place in the base; groups are in the order of their keys.
+    where = np.concatenate([kept * 2 + 1, places[groups] * 2])
+    within = np.concatenate([np.zeros(len(kept), np.int64), groups])
+    order = np.lexsort((within, where))
+    rows = pa.concat_tables([base.filter(pa.array(keep)), *found.tables]).combine_chunks()
+    yield rows.take(pa.array(order))
+
+
+# ------------------------------------------------------------------------------------------------ versions
+
+
+def _fold(small: _One, groups: _Groups, base: _Part | None, hits: Ints, places: Ints, plan: MergePlan) -> _Folded:
+    """What becomes of the keys of the smaller parts, with their versions in the base."""
+    out = _Folded()
+    sizes = groups.sizes
+    newer = base is None or base.age < int(small.ages.min())
+    if newer and plan.engine.takes_last and plan.by_age and not plan.sequence:
+        out.add(small.rows.take(pa.array(groups.lasts)), np.arange(groups.count), drop_retracts=plan.drop_retracts)
+        return out
+    several = (sizes > 1) | hits
+    alone = np.nonzero(~several)[0]
+    if len(alone):
+        out.add(small.rows.take(pa.array(groups.firsts[alone])), alone, drop_retracts=plan.drop_retracts)
+    chosen = np.nonzero(several)[0]
+    if len(chosen):
+        versions = _versions(small, groups, base, hits, places, chosen, plan)
+        rows, which = plan.engine.fold(versions)
+        out.add(rows, chosen[which], drop_retracts=plan.drop_retracts)
+    return out
+
+
+def _versions(
+    small: _One, groups: _Groups, base: _Part | None, hits: Ints, places: Ints, chosen: Ints, plan: MergePlan
+) -> Versions:
+    """All versions of the chosen groups, group after group, oldest first."""
+    sizes = groups.sizes
+    number = np.full(groups.count, -1, np.int64)
+    number[chosen] = np.arange(len(chosen))
+    of_row = np.repeat(np.arange(groups.count), sizes)
+    mine = number[of_row] >= 0
+    members = groups.order[mine]
+    group = number[of_row[mine]]
+    rows = small.rows.take(pa.array(members))
+    ages, levels = small.ages[members], small.levels[members]
+    if base is not None and hits.any():
+        hit = np.nonzero(hits)[0]
+        rows = pa.concat_tables([rows, base.rows.take(pa.array(places[hit]))])
+        group = np.concatenate([group, number[hit]])
+        ages = np.concatenate([ages, np.full(len(hit), base.age)])
+        levels = np.concatenate([levels, np.full(len(hit), base.level)])
+    if plan.newest_level_only:
+        live = _newest_level(group, levels, len(chosen))
+        rows, group, ages, levels = rows.filter(pa.array(live)), group[live], ages[live], levels[live]
+    order = np.lexsort((*_ties(rows, ages, plan), group))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(chosen)))])
+    table = rows.combine_chunks().take(pa.array(order))
+    return Versions(table, starts.astype(np.int64), _kinds(table))
+
+
+def _newest_level(group: Ints, levels: Ints, count: int) -> Ints:
+    best = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(best, group[levels > 0], levels[levels > 0])
+    live: Ints = (levels <= 0) | (levels == best[group])
+    return live
+
+
+def _ties(rows: pa.Table, ages: Ints, plan: MergePlan) -> list[Ints]:
+    """What orders versions of a key, least important first."""
+    keys: list[Ints] = []
+    if plan.by_age:
+        keys.append(ages)
+    else:
+        if (kinds := _kinds(rows)) is not None:
+            keys.append((kinds & 1) == 0)
+        keys.append(rows.column(SEQUENCE).to_numpy())
+    return [*keys, *(sequence_ranks(rows.column(name), descending=plan.descending) for name in reversed(plan.sequence))]
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def _kinds(rows: pa.Table) -> Ints | None:
+    if KIND not in rows.column_names:
+        return None
+    kinds: Ints = rows.column(KIND).to_numpy()
+    return kinds
+
+
+def _without_retracts(rows: pa.Table) -> pa.Table:
+    kinds = _kinds(rows)
+    if kinds is None or not (kinds & 1).any():
+        return rows
+    return rows.filter(pa.array((kinds & 1) == 0))
+
+
+def _joined(found: _Folded, schema: pa.Schema) -> pa.Table:
+    if not found.tables:
+        return schema.empty_table()
+    groups = np.concatenate(found.groups)
+    rows = pa.concat_tables(found.tables).combine_chunks()
+    order = np.argsort(groups, kind="stable")
+    return rows if (order == np.arange(len(order))).all() else rows.take(pa.array(order))
