@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format lint types contracts unit test compat soak bench bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test compat soak bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ setup: .venv/ready ## make the development environment, nothing else
 
 demo: setup ## run the main job on a local lake
 	@.venv/bin/tidelake demo
+
+docs: setup ## write the pages that are made from the code
+	@$(PY) scripts/make_docs.py
 
 check: setup lint types contracts unit ## format, lint, types, import contracts, unit tests
 

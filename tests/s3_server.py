@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,17 @@ BUCKET = "tidelake-tests"
 @contextmanager
 def moto_s3(*buckets: str) -> Iterator[dict[str, str]]:
     """Run moto on a free port and make the buckets; yields the storage options to reach it."""
+    from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
+    # Moto looks for the object and puts it in two steps, so that under load two conditional puts may both succeed.
+    put, one_at_a_time = S3Response.put_object, multiprocessing.Lock()
+
+    def put_object(self: S3Response) -> Any:
+        with one_at_a_time:
+            return put(self)
+
+    S3Response.put_object = put_object
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -28,6 +38,7 @@ def moto_s3(*buckets: str) -> Iterator[dict[str, str]]:
         yield storage_options(endpoint)
     finally:
         server.stop()
+        S3Response.put_object = put
 
 
 def storage_options(endpoint: str) -> dict[str, str]:

@@ -12,14 +12,18 @@ from tidelake.io.env import Env
 from tidelake.io.executor import ThreadExecutor
 from tidelake.io.open import open_fileio
 from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.options import CommitOptions
 from tidelake.ops.write.rows import as_table
+from tidelake.ops.write.verbs import check_mode
+from tidelake.options import option_text
 from tidelake.table import Table, load_table
 
 
 def connect(warehouse: str | os.PathLike[str], *, storage: Mapping[str, Any] | None = None) -> Lake:
     """Open a lake: a folder, `file://`, `s3://`, `gs://`, `az://` or `memory://`.
 
-    Nothing is read or written yet. `storage` holds credentials and endpoints; secrets are never shown.
+    Nothing is read or written yet. `storage` holds credentials and endpoints; secrets are never shown. Its
+    `unsafe.commit=True` allows commits to a storage that cannot create a file exclusively, for a single writer.
 
     Raises:
         InvalidInputError: the location or a storage option is wrong.
@@ -39,7 +43,12 @@ def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] |
 
 
 def _env(location: str | os.PathLike[str], storage: Mapping[str, Any] | None) -> Env:
-    return Env(open_fileio(location, storage), executor=ThreadExecutor(min(4, os.cpu_count() or 1)))
+    options = dict(storage or {})
+    unsafe = CommitOptions.parse(
+        {"unsafe.commit": option_text("unsafe.commit", options.pop("unsafe.commit", False))}
+    ).unsafe
+    threads = ThreadExecutor(min(4, os.cpu_count() or 1))
+    return Env(open_fileio(location, options), executor=threads, unsafe_commit=unsafe)
 
 
 def write_table(
@@ -58,6 +67,7 @@ def write_table(
         InvalidInputError: a column or a value does not fit; nothing was written.
         CommitConflictError: others changed the same files.
     """
+    check_mode(mode)
     env = _env(location, storage)
     name = env.io.root.rstrip("/").rpartition("/")[2]
     try:

@@ -35,18 +35,21 @@ class TidelakeError(Exception):
     """Root of all errors raised on purpose.
 
     `message` is one lower-case sentence without a full stop; `facts` are printed last as ``name=`value` ``; `hint` says
-    what to do next. Neither may hold a secret.
+    what to do next. Neither may hold a secret. Whatever cannot be printed is escaped, because a fact may come from a
+    hostile file, and a terminal or a log obeys control characters.
     """
 
     default_code = "error"
 
     def __init__(self, message: str, /, *, code: str | None = None, hint: str | None = None, **facts: object) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _printable(message)
         self.code = code or self.default_code
-        self.hint = hint
+        self.hint = None if hint is None else _printable(hint)
         # Values are rendered now: an error must not keep tables, sockets or secrets alive, and must pickle.
-        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items() if value is not None}
+        self.facts: dict[str, str] = {
+            name: _printable(str(value)) for name, value in facts.items() if value is not None
+        }
 
     def __str__(self) -> str:
         text = self.message
@@ -58,6 +61,12 @@ class TidelakeError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.code, self.hint, self.facts)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 def _rebuild(

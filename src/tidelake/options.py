@@ -41,6 +41,7 @@ __all__ = [
     "all_options",
     "at_least",
     "between",
+    "check_declared",
     "format_bytes",
     "format_duration",
     "nearest",
@@ -529,6 +530,21 @@ def all_options(groups: Iterable[type[OptionGroup]] | None = None) -> tuple[Opti
             if dataclasses.replace(first, attribute=spec.attribute, group=spec.group, doc=spec.doc) != spec:
                 raise InternalError("option is declared in two ways", key=spec.key, groups=(first.group, spec.group))
     return tuple(found[key] for key in sorted(found))
+
+
+def check_declared(options: Mapping[str, str]) -> frozenset[str]:
+    """Check the values of the keys that a group declares; returns those keys.
+
+    Raises:
+        InvalidInputError: (``option-value``) when one is not of the declared form, or out of its range.
+    """
+    checked = set()
+    for spec in all_options() if options else ():
+        for key in (spec.key, *spec.fallback):
+            if key in options:
+                spec.parse(options[key], key=key)
+                checked.add(key)
+    return frozenset(checked)
 
 
 def nearest(key: str, candidates: Iterable[str] | None = None) -> str | None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError, TidelakeError
+from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.tree import Predicate
-from tidelake.ops.read.append import ReadRequest, read_splits
-from tidelake.ops.scan.changes import plan_changes
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.ops.scan.planner import Plan, plan_append
+from tidelake.notebook import html_pre, plain
+from tidelake.ops.read.append import ReadRequest
+from tidelake.ops.read.order import sorted_batches
+from tidelake.ops.read.rows import read_rows
+from tidelake.ops.scan.batch import BatchRead, plan_batch, read_at
+from tidelake.ops.scan.modes import Added
+from tidelake.ops.scan.options import ReadOptions
+from tidelake.ops.scan.planner import Plan, conjunction
 from tidelake.ops.scan.split import Split
-from tidelake.ops.scan.travel import TravelOptions, resolve
+from tidelake.ops.scan.topn import SortKey
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
@@ -49,6 +54,7 @@ class Scan:
     limit: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     changes: ChangeRange | None = None
+    order: tuple[SortKey, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -59,36 +65,28 @@ class Scan:
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is read."""
-        return resolve(self.store, TravelOptions.parse(self.options))
+        return read_at(self.store, self._read())
 
     def plan(self) -> Plan:
         """The files to read and what pruning left out.
 
         Raises:
-            UnsupportedError: the table needs a merge, which is not there yet.
+            UnsupportedError: an option, or something the table holds, is not honoured.
+            InvalidInputError: options contradict each other.
+            NotFoundError: a snapshot, tag or branch is not there.
         """
-        if self.schema.primary_keys:
-            raise UnsupportedError("reading primary-key tables is not supported yet", table=self.name)
-        split_options = SplitOptions.parse(self.options)
-        if self.changes is not None:
-            return plan_changes(
-                self.store,
-                since=self.changes.since,
-                until=self.changes.until,
-                schema=self.schema,
-                paths=self.paths,
-                where=self.where,
-                options=split_options,
-            )
-        return plan_append(
-            self.store,
-            self.snapshot(),
+        return plan_batch(self.store, self._read())
+
+    def _read(self) -> BatchRead:
+        forgiving = ReadOptions.parse(self.options).forgiving
+        return BatchRead(
             schema=self.schema,
             paths=self.paths,
             where=self.where,
-            limit=self.limit,
-            options=split_options,
-            buckets=BucketOptions.parse(self.options),
+            limit=None if forgiving else self.limit,  # rows of files that are left out do not count
+            order=self.order,
+            options=self.options,
+            changes=Added(self.changes.since, self.changes.until) if self.changes else None,
         )
 
     def splits(self) -> tuple[Split, ...]:
@@ -99,26 +97,32 @@ class Scan:
         """What the read would do, for a person."""
         plan = self.plan()
         at = f"snapshot {plan.snapshot.id}" if plan.snapshot else "an empty table"
+        merges = sum(not split.raw_convertible for split in plan.splits)
         lines = [
             f"read {self.name} at {at}",
             f"  columns    {', '.join(self.columns)}",
             f"  manifests  {plan.manifests_read} of {plan.manifests} read",
             f"  files      {plan.files_kept} of {plan.files_live} kept, {plan.size:,} bytes, {plan.row_count:,} rows",
-            f"  splits     {len(plan.splits)}, none needs a merge",
+            f"  splits     {len(plan.splits)}, {merges or 'none'} {'need' if merges > 1 else 'needs'} a merge",
         ]
         if self.where is not None:
             lines.insert(2, f"  where      {self.where}")
         if self.limit is not None:
             lines.insert(2, f"  limit      {self.limit}")
+        if self.order:
+            lines.insert(2, f"  order by   {', '.join(map(str, self.order))}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"Scan({self.name}: {', '.join(self.columns)})"
+        condition = "" if self.where is None else f" where {self.where}"
+        limit = "" if self.limit is None else f" limit {self.limit}"
+        return plain(f"Scan({self.name}: {', '.join(self.columns)}{condition}{limit})")
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(self.explain())}</pre>"
+        try:
+            return html_pre(self.explain())
+        except TidelakeError as error:
+            return html_pre(f"{self!r}\n{error}")
 
     # -------------------------------------------------------------------------------------------- rows
 
@@ -129,9 +133,21 @@ class Scan:
         return pa.schema([pa.field(ROWKIND, pa.string(), nullable=False), *fields] if self.changes else fields)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a batch at a time; memory is bounded by one batch."""
-        for batch in read_splits(self.store, self.splits(), self._request()):
+        """The rows, a batch at a time; memory is bounded by one batch.
+
+        With an order as many rows are held as are asked for: `limit`, or all of them.
+        """
+        for batch in (
+            self._ordered() if self.order else read_rows(self.store, self.splits(), self._request(), self.options)
+        ):
             yield _with_kind(batch, self.arrow_schema) if self.changes else batch
+
+    def _ordered(self) -> Iterator[pa.RecordBatch]:
+        extra = tuple(key.column for key in self.order if key.column not in self.columns)
+        request = replace(self._request(), columns=self.columns + extra, limit=None)
+        rows = read_rows(self.store, self.splits(), request, self.options)
+        for batch in sorted_batches(rows, self.order, self.limit, request.arrow_schema):
+            yield batch.select(list(self.columns)) if extra else batch
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches."""
@@ -141,9 +157,22 @@ class Scan:
         """All rows as an Arrow table."""
         return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
 
-    def to_polars(self) -> pl.DataFrame:
-        """All rows as a Polars frame."""
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> pl.LazyFrame: ...
+
+    def to_polars(self, *, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """All rows as a Polars frame.
+
+        With `lazy` nothing is read before the frame is collected, and then only the columns and files that its query
+        needs: columns, conditions and limits are handed on to the scan.
+        """
         import polars as pl
+
+        if lazy:
+            return lazy_frame(self)
 
         frame = pl.from_arrow(self.to_arrow())
         assert isinstance(frame, pl.DataFrame)
@@ -174,18 +203,59 @@ class Scan:
 
     def count(self) -> int:
         """How many rows there are; from the metadata alone where that is exact."""
-        if self.where is None or self.where.columns() <= set(self.schema.partition_keys):
-            rows = self.plan().row_count  # a condition on partitions is decided file by file
-            return rows if self.limit is None else min(rows, self.limit)
-        narrow = tuple(sorted(self.where.columns()))
-        request = ReadRequest(schema=self.schema, columns=narrow, where=self.where, limit=self.limit)
-        return sum(batch.num_rows for batch in read_splits(self.store, self.splits(), request))
+        decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
+        if decided and not ReadOptions.parse(self.options).forgiving:
+            plan = self.plan()
+            if all(split.raw_convertible for split in plan.splits):
+                rows = plan.row_count  # a condition on partitions is decided file by file
+                return rows if self.limit is None else min(rows, self.limit)
+        looked_at = self.where.columns() if self.where is not None else frozenset[str]()
+        request = replace(self._request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
+        return sum(batch.num_rows for batch in read_rows(self.store, self.splits(), request, self.options))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def _request(self) -> ReadRequest:
-        return ReadRequest(schema=self.schema, columns=self.columns, where=self.where, limit=self.limit)
+        options = ReadOptions.parse(self.options)
+        return ReadRequest(
+            schema=self.schema,
+            columns=self.columns,
+            where=self.where,
+            limit=self.limit,
+            ignore_corrupt_files=options.ignore_corrupt_files,
+            ignore_lost_files=options.ignore_lost_files,
+        )
+
+
+def lazy_frame(scan: Scan) -> pl.LazyFrame:
+    """A Polars frame that reads the scan when it is collected, and no more of it than its query needs."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    def source(
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        del batch_size
+        narrow = scan if columns is None else replace(scan, columns=_narrowed(scan, columns))
+        if limit is not None:
+            # Polars takes the first rows before it looks at the condition.
+            narrow = replace(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))
+        elif predicate is not None and scan.limit is None:
+            pushed = weaker_predicate(predicate, scan.schema.fields)
+            narrow = replace(narrow, where=conjunction(narrow.where, pushed))
+        for batch in narrow.batches():
+            frame = pl.DataFrame(batch)
+            frame = frame if columns is None else frame.select(columns)
+            yield frame if predicate is None else frame.filter(predicate)
+
+    empty = pl.DataFrame(scan.arrow_schema.empty_table())
+    return register_io_source(source, schema=empty.schema, validate_schema=True, is_pure=True)
+
+
+def _narrowed(scan: Scan, columns: Sequence[str]) -> tuple[str, ...]:
+    # A count asks for no column at all, and the kind of a change is none of the table's.
+    return tuple(name for name in columns if name in scan.columns) or scan.columns[:1]
 
 
 def chosen_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def plain(value: Any, arrow_type: pa.DataType, *, fine: bool = False) -> Any:
     if kinds.is_timestamp(arrow_type):
         if arrow_type.unit == "ns":
             return value.value
-        micros = value.value * (1000 if arrow_type.unit == "ms" else 1)
+        micros = value.value * {"s": 1_000_000, "ms": 1000, "us": 1}[arrow_type.unit]
         moment = EPOCH + dt.timedelta(microseconds=micros)
         return moment.replace(tzinfo=UTC) if arrow_type.tz else moment
     if kinds.is_map(arrow_type):

@@ -219,16 +219,14 @@ def known_difference(changes: Sequence[Both], ours: Schema | Exception, theirs: 
             return "S2"
         if "default value does not fit" in said:
             return "S3"
+        if "default value of a nested field" in said:
+            return "S6"
         return None
     if "Cannot move itself" in said:
         return "S4"
     same = re.search(r"\[(.*?)( NOT NULL)?\] cannot be converted to (.*?)( NOT NULL)? without", said)
     if same and same.group(1) == same.group(3):
         return "S8"
-    if "Unsupported type: VARIANT" in said:
-        return "S5"
-    if "Unsupported default value" in said and any(c.theirs[0] == "default" for c in changes):
-        return "S6"
     if "is not supported yet" in said or "Cannot reset bucket" in said:
         return "S7" if all(c.theirs[0] == "reset" for c in changes if c.theirs[0] in ("set", "reset")) else None
     return None

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import jpype
 import pyarrow as pa
 import pytest
 
@@ -20,10 +23,13 @@ import tidelake as tl
 from compat.facts import by_name, entry_facts, open_branch
 from compat.mirror import Mirror, java_files, rows_of
 from compat.write_tables import VALUES, value_row
-from tidelake.errors import CommitConflictError
+from tidelake.errors import CommitConflictError, FormatError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.partitions import PartitionPredicate
+from tidelake.spec.data_file import DataFile
 from tidelake.spec.evolution import AddColumn, DropColumn, First, RenameColumn, SetOption, UpdateComment, UpdateType
+from tidelake.spec.manifest import ADD, DELETE, entries_table, merge_entries
+from tidelake.spec.types import Root
 from tidelake.table import TableCommit
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("jvm")]
@@ -299,32 +305,123 @@ def plain(value: Any) -> Any:
 
 def rows_by(table: pa.Table | list[dict[str, Any]], columns: list[str], key: str) -> list[dict[str, Any]]:
     rows = table.to_pylist() if isinstance(table, pa.Table) else table
-    return sorted(({c: plain(row[c]) for c in columns} for row in rows), key=lambda row: row[key])
+    return sorted(({c: plain(row[c]) for c in columns} for row in rows), key=lambda row: (row[key], str(row)))
 
 
 KEY_OF = {
     "snapshots": "snapshot_id", "schemas": "schema_id", "options": "key", "manifests": "file_name",
-    "files": "file_path", "partitions": "partition",
+    "files": "file_path", "partitions": "partition", "buckets": "partition", "tags": "tag_name",
+    "branches": "branch_name", "consumers": "consumer_id",
 }  # fmt: skip
 
 
 def compare_system_tables(m: Mirror) -> None:
-    """Our `inspect` tables say what Java's system tables say, in every column we have."""
+    """Our `inspect` tables say what Java's system tables say, in the same columns."""
     for name, key in KEY_OF.items():
-        if name == "partitions" and not m.table.partition_by:
-            continue
         ours = getattr(m.table.inspect, name)()
-        theirs = m.theirs.system(name).read()
-        if name == "files":  # Java prints the whole address, we the name inside the table
-            theirs = [{**row, "file_path": row["file_path"].rpartition("/")[2]} for row in theirs]
+        system = m.theirs.system(name)
+        assert ours.column_names == list(system.fields()), name
+        theirs = system.read()
+        if name == "files":
+            ours, theirs = (without_bytes(rows, m.table) for rows in (ours.to_pylist(), theirs))
         if name == "schemas":
             theirs = [{**row, **unjson(row)} for row in theirs]
             ours = [{**row, **unjson(row)} for row in ours.to_pylist()]
         if name == "options":
             theirs = [row for row in theirs if row["key"] != "path"]
-        columns = ours.column_names if isinstance(ours, pa.Table) else list(ours[0])
+        columns = list(system.fields())
         assert rows_by(ours, columns, key) == rows_by(theirs, columns, key), name
+
+
+def without_bytes(rows: list[dict[str, Any]], table: tl.Table) -> list[dict[str, Any]]:
+    """The rows without the bounds of binary columns: Java prints the address of an array in memory, we its content."""
+    roots = (Root.BINARY, Root.VARBINARY)
+    names = "|".join(field.name for field in table.schema.fields if field.type.root in roots) or "$^"
+    bounds = ("min_value_stats", "max_value_stats")
+    return [{**row, **{c: re.sub(rf"\b({names})=(\[B@)?[0-9a-f]*\b", r"\1=", row[c]) for c in bounds}} for row in rows]
 
 
 def unjson(row: dict[str, Any]) -> dict[str, Any]:
     return {name: json.loads(row[name]) for name in ("fields", "partition_keys", "primary_keys", "options")}
+
+
+def test_system_tables_of_every_type_tags_branches_and_consumers_are_those_of_java(tmp_path: Path) -> None:
+    """Statistics and keys of each type as text; binary values apart, of which Java prints an address in memory."""
+    texts = {
+        "k": "INT", "d": "DATE", "t3": "TIMESTAMP(3)", "t6": "TIMESTAMP(6)", "n": "DECIMAL(10, 2)", "f": "DOUBLE",
+        "g": "FLOAT", "b": "BOOLEAN", "tm": "TIME(3)", "s": "STRING", "i": "BIGINT", "y": "TINYINT",
+    }  # fmt: skip
+    when = dt.datetime(2024, 1, 2, 3, 4)
+    keys = (
+        1,
+        when.date(),
+        when,
+        when.replace(microsecond=678),
+        Decimal("1.50"),
+        1e10,
+        1.5,
+        True,
+        dt.time(1, 2),
+        "a, é",
+    )
+    m = Mirror(
+        tmp_path,
+        {**texts, "a": "ARRAY<INT>", "v": "TIMESTAMP(6) WITH LOCAL TIME ZONE"},
+        primary_key=[*list(texts)[:10], "i", "y"],
+        options={"bucket": "1", "write-only": "true"},
+    )
+    m.write([(*keys, 2**40, 3, [1], when), (*keys, 2**41, 3, None, None)])
+    m.write([(2, *keys[1:], -1, -3, [], when)])
+    compare_system_tables(m)
+    m.theirs.create_tag("one", 1)
+    m.theirs.create_branch("dev", "one")
+    m.theirs.set_consumer("me", 2)
+    m.table = m.table.alter(AddColumn("w", "INT"))
+    compare_system_tables(m)
+
+
+def test_files_that_java_put_under_external_roots_are_read(tmp_path: Path) -> None:
+    roots = ",".join(f"file://{tmp_path}/{name}" for name in ("one", "two"))
+    options = {"data-file.external-paths": roots, "data-file.external-paths.strategy": "round-robin"}
+    theirs = oracle.Catalog(tmp_path / "lake").create_table("d.t", {"id": "INT", "dt": "STRING"}, [], ["dt"], options)
+    for number in range(4):
+        theirs.write([(number, "a b/%")])
+    table = tl.connect(tmp_path / "lake").table("d.t")
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
+    assert all(path.startswith("file:/") for path in table.files()["external_path"].to_pylist())
+    report = table.check(deep=True)
+    assert report.ok, str(report)
+
+
+def test_java_refuses_the_sequences_of_entries_that_we_refuse(tmp_path: Path) -> None:
+    """A second ADD before a DELETE is an error even if two DELETEs follow; ADD, DELETE, ADD counts once."""
+    theirs = oracle.Catalog(tmp_path).create_table("d.t", {"id": "INT"}, [], [], {})
+    theirs.write([(1,)])
+    live = theirs.load().store().newScan().plan().files().get(0)
+    kinds, entry = oracle.java("manifest.FileKind"), oracle.java("manifest.ManifestEntry")
+    merge = oracle.java("manifest.FileEntry").mergeEntries
+
+    def java_keeps(text: str) -> list[str] | None:
+        listed = jpype.JClass("java.util.ArrayList")()
+        for each in text:
+            kind = kinds.ADD if each == "A" else kinds.DELETE
+            listed.add(entry.create(kind, live.partition(), live.bucket(), live.totalBuckets(), live.file()))
+        try:
+            return [str(kept.kind())[0] for kept in merge(listed)]
+        except jpype.JException:
+            return None
+
+    def we_keep(text: str) -> list[str] | None:
+        file = DataFile(file_name="f", file_size=1, row_count=1)
+        rows = [(ADD if each == "A" else DELETE, bytes(12), 0, -1, file) for each in text]
+        try:
+            return ["AD"[kind] for kind in merge_entries(entries_table(rows))["kind"].to_pylist()]
+        except FormatError:
+            return None
+
+    for text in ("A", "D", "AD", "ADA", "AA", "AADD", "ADAA"):
+        assert we_keep(text) == java_keeps(text), text
+    # Two deletions cancel in Java; we do not take them for nothing. A file that comes back after a deletion whose
+    # addition lies in an older manifest stops Java, and we keep it: what lies before still adds it.
+    assert (java_keeps("DD"), we_keep("DD")) == ([], None)
+    assert (java_keeps("DA"), we_keep("DA")) == (None, [])

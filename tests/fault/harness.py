@@ -97,7 +97,7 @@ class Walk:
         assert [fired for _, fired in io.fired] == [fault], where
         assert outcome == "acked" or isinstance(outcome, Crash | StorageError | CommitUnknownError), (where, outcome)
         self.visits += 1
-        state = _digest(take_image(io.inner), outcome == "acked")
+        state = digest(take_image(io.inner), outcome == "acked")
         if state not in self.seen:
             self.seen.add(state)
             self.looked_at += 1
@@ -178,7 +178,8 @@ def _state(model: Model) -> State:
     return [(identifier, kind.value) for identifier, kind in model.published()], model.names(), model.columns
 
 
-def _digest(image: Image, acked: bool) -> bytes:
+def digest(image: Image, acked: bool) -> bytes:
+    """What tells two storages apart."""
     digest = hashlib.blake2b(str(acked).encode())
     for path in sorted(image):
         digest.update(f"{path} {len(image[path])} ".encode() + image[path])

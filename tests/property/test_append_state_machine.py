@@ -2,6 +2,9 @@
 
 The model keeps rows as dictionaries by column id, so that dropping, renaming and adding columns acts on it as the
 format says: a dropped column takes its values along, a new one of the same name starts empty.
+
+Two handles work on the table. The second one is opened now and then and grows stale in between: it does not know the
+columns that came since, and must neither lose their values nor bring back those that went.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ Row = dict[str, Any]
 DAYS = ("a", "b", None)
 numbers = st.integers(0, 12)
 days = st.sampled_from(DAYS)
+Values = list[tuple[int, str | None, int | None]]
+who = st.sampled_from(["table", "stale"])
+"""Which of the two handles acts."""
 fresh_rows = st.lists(st.tuples(numbers, days, st.none() | st.integers(-3, 3)), min_size=1, max_size=6)
 LAYOUTS: tuple[dict[str, str], ...] = ({}, {"bucket": "2", "bucket-key": "id"}, {"bucket": "2", "bucket-key": "id,n"})
 
@@ -38,18 +44,27 @@ def bag(rows: list[Row]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(sorted(row.items())) for row in rows)
 
 
+KINDS = ("parquet", "orc", "avro")
+
+
 class AppendTable(RuleBasedStateMachine):
     """`model` is the table now; `history` what every snapshot held, with the names its columns had then."""
 
     table: Table
+    stale: Table
     model: list[Row]
     history: dict[int, list[Row]]
 
-    @initialize(layout=st.sampled_from(LAYOUTS), partitioned=st.booleans(), kind=st.sampled_from(["parquet", "avro"]))
-    def create(self, layout: dict[str, str], partitioned: bool, kind: str) -> None:
-        lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    @initialize(
+        layout=st.sampled_from(LAYOUTS),
+        partitioned=st.booleans(),
+        kind=st.sampled_from(KINDS),
+        grown=st.lists(fresh_rows, max_size=2),
+    )
+    def create(self, layout: dict[str, str], partitioned: bool, kind: str, grown: list[Values]) -> None:
+        self.lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
         options = {"compaction.min.file-num": "2", "file.format": kind, **layout}
-        self.table = lake.create_table(
+        self.table = self.stale = self.lake.create_table(
             "d.t",
             {"id": "INT NOT NULL", "dt": "STRING", "n": "INT"},
             partition_by=["dt"] if partitioned else [],
@@ -60,14 +75,32 @@ class AppendTable(RuleBasedStateMachine):
         self.wide = False
         self.model, self.history = [], {}
         self.extra: list[str] = []
+        self.tagged: dict[str, list[Row]] = {}
         self.names = (f"x{number}" for number in itertools.count())
+        # Most examples are short: some begin with a handle that is stale already.
+        for values in grown:
+            self.add_column(values)
 
     # -------------------------------------------------------------------------------------------- rows
 
-    def rows(self, values: list[tuple[int, str | None, int | None]]) -> list[Row]:
+    def handle(self, name: str) -> Table:
+        return self.stale if name == "stale" else self.table
+
+    def rows(self, values: Values, handle: Table) -> list[Row]:
+        """The rows that a handle writes, in the columns it knows."""
+        extra = [column.name for column in handle.schema.fields[3:]]
         return [
-            {"id": i, "dt": dt, "n": n, **{name: None if n is None else n + int(name[1:]) * 100 for name in self.extra}}
+            {"id": i, "dt": dt, "n": n, **{name: None if n is None else n + int(name[1:]) * 100 for name in extra}}
             for i, dt, n in values
+        ]
+
+    def seen(self, rows: list[Row], handle: Table) -> list[Row]:
+        """The same rows as the current schema shows them: by the ids of the columns, whatever they are called now."""
+        now = {column.id: column.name for column in self.table.schema.fields}
+        known = {column.name: now.get(column.id) for column in handle.schema.fields}
+        return [
+            dict.fromkeys(now.values()) | {known[name]: value for name, value in row.items() if known[name] is not None}
+            for row in rows
         ]
 
     def done(self, model: list[Row]) -> None:
@@ -81,37 +114,47 @@ class AppendTable(RuleBasedStateMachine):
     def keep(self, test: Callable[[Row], bool]) -> list[Row]:
         return [row for row in self.model if test(row)]
 
-    @rule(values=fresh_rows)
-    def write(self, values: list[tuple[int, str | None, int | None]]) -> None:
-        rows = self.rows(values)
-        result = self.table.write(rows)
-        assert result.rows == len(rows)
-        self.done(self.model + rows)
+    @rule()
+    def open_anew(self) -> None:
+        self.table = self.lake.table("d.t")
 
-    @rule(values=fresh_rows)
-    def overwrite_all(self, values: list[tuple[int, str | None, int | None]]) -> None:
-        rows = self.rows(values)
-        self.table.write(rows, mode="overwrite")
-        self.done(rows)
+    @rule()
+    def open_the_other(self) -> None:
+        self.stale = self.lake.table("d.t")
+
+    @rule(values=fresh_rows, by=who)
+    def write(self, values: Values, by: str) -> None:
+        handle = self.handle(by)
+        rows = self.rows(values, handle)
+        assert handle.write(rows).rows == len(rows)
+        self.done(self.model + self.seen(rows, handle))
+
+    @rule(values=fresh_rows, by=who)
+    def overwrite_all(self, values: Values, by: str) -> None:
+        handle = self.handle(by)
+        rows = self.rows(values, handle)
+        handle.write(rows, mode="overwrite")
+        self.done(self.seen(rows, handle))
 
     @precondition(lambda self: self.partitioned)
     @rule(values=fresh_rows, day=days)
-    def overwrite_one_day(self, values: list[tuple[int, str | None, int | None]], day: str | None) -> None:
-        rows = self.rows([(i, day, n) for i, _, n in values])
+    def overwrite_one_day(self, values: Values, day: str | None) -> None:
+        rows = self.rows([(i, day, n) for i, _, n in values], self.table)
         self.table.write(rows, mode="overwrite", partition={"dt": day})
         self.done(self.keep(lambda row: row["dt"] != day) + rows)
 
     @precondition(lambda self: self.partitioned)
-    @rule(values=fresh_rows)
-    def overwrite_the_days_that_are_met(self, values: list[tuple[int, str | None, int | None]]) -> None:
-        rows = self.rows(values)
+    @rule(values=fresh_rows, by=who)
+    def overwrite_the_days_that_are_met(self, values: Values, by: str) -> None:
+        handle = self.handle(by)
+        rows = self.rows(values, handle)
         met = {row["dt"] for row in rows}
-        self.table.write(rows, mode="overwrite-dynamic")
-        self.done(self.keep(lambda row: row["dt"] not in met) + rows)
+        handle.write(rows, mode="overwrite-dynamic")
+        self.done(self.keep(lambda row: row["dt"] not in met) + self.seen(rows, handle))
 
-    @rule(low=numbers, day=days)
-    def delete(self, low: int, day: str | None) -> None:
-        result = self.table.delete((tl.col("id") >= low) & day_is(day))
+    @rule(low=numbers, day=days, by=who)
+    def delete(self, low: int, day: str | None, by: str) -> None:
+        result = self.handle(by).delete((tl.col("id") >= low) & day_is(day))
         left = self.keep(lambda row: not (row["id"] >= low and row["dt"] == day))
         assert result.rows == len(self.model) - len(left)
         self.done(left)
@@ -123,9 +166,9 @@ class AppendTable(RuleBasedStateMachine):
         assert result.rows == len(self.model) - len(left)
         self.done(left)
 
-    @rule(number=numbers)
-    def update(self, number: int) -> None:
-        result = self.table.update({"n": "n * 2 + 1"}, f"id = {number}")
+    @rule(number=numbers, by=who)
+    def update(self, number: int, by: str) -> None:
+        result = self.handle(by).update({"n": "n * 2 + 1"}, f"id = {number}")
         changed = [
             {**row, "n": None if row["n"] is None else row["n"] * 2 + 1} if row["id"] == number else row
             for row in self.model
@@ -133,9 +176,9 @@ class AppendTable(RuleBasedStateMachine):
         assert result.rows == sum(row["id"] == number for row in self.model)
         self.done(changed)
 
-    @rule(day=days, low=numbers)
-    def move(self, day: str | None, low: int) -> None:
-        result = self.table.update({"dt": "'b'", "id": "(id + 5) % 13"}, (tl.col("id") < low) & day_is(day))
+    @rule(day=days, low=numbers, by=who)
+    def move(self, day: str | None, low: int, by: str) -> None:
+        result = self.handle(by).update({"dt": "'b'", "id": "(id + 5) % 13"}, (tl.col("id") < low) & day_is(day))
 
         def meant(row: Row) -> bool:
             return bool(row["id"] < low and row["dt"] == day)
@@ -143,9 +186,9 @@ class AppendTable(RuleBasedStateMachine):
         assert result.rows == sum(map(meant, self.model))
         self.done([{**row, "dt": "b", "id": (row["id"] + 5) % 13} if meant(row) else row for row in self.model])
 
-    @rule(full=st.booleans())
-    def compact(self, full: bool) -> None:
-        self.table.compact(full=full)
+    @rule(full=st.booleans(), by=who)
+    def compact(self, full: bool, by: str) -> None:
+        self.handle(by).compact(full=full)
         self.done(self.model)
 
     @rule()
@@ -153,15 +196,24 @@ class AppendTable(RuleBasedStateMachine):
         self.table.truncate()
         self.done([])
 
+    @precondition(lambda self: self.history and len(self.tagged) < 3)
+    @rule(data=st.data())
+    def tag(self, data: st.DataObject) -> None:
+        snapshot_id = data.draw(st.sampled_from(sorted(self.history)))
+        name = self.table.create_tag(f"t{len(self.tagged)}", snapshot_id)
+        self.tagged[name] = self.history[snapshot_id]
+
     # -------------------------------------------------------------------------------------------- columns
 
     @precondition(lambda self: len(self.extra) < 3)
-    @rule()
-    def add_column(self) -> None:
+    @rule(values=fresh_rows)
+    def add_column(self, values: Values) -> None:
+        """With rows that have a value for it, so that a handle which does not know it could lose something."""
         name = next(self.names)
         self.table = self.table.alter(add={name: "INT"})
         self.extra.append(name)
-        self.done([{**row, name: None} for row in self.model])
+        self.model = [{**row, name: None} for row in self.model]
+        self.write(values, "table")
 
     @precondition(lambda self: self.extra)
     @rule(data=st.data())
@@ -221,6 +273,12 @@ class AppendTable(RuleBasedStateMachine):
         assert bag(then.to_arrow().to_pylist()) == bag(self.history[snapshot_id])
         assert then.count() == len(self.history[snapshot_id])
 
+    @precondition(lambda self: self.tagged)
+    @rule(data=st.data())
+    def look_at_a_tag(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.tagged)))
+        assert bag(self.stale.at(tag=name).to_arrow().to_pylist()) == bag(self.tagged[name])
+
     @invariant()
     def rows_are_those_of_the_model(self) -> None:
         if hasattr(self, "table"):
@@ -230,15 +288,15 @@ class AppendTable(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "table"):
             return
-        report = self.table.check(deep=True)
+        report = self.table.check(deep=True, rows=True)
         assert report.ok, str(report)
         for snapshot_id, rows in self.history.items():
             assert bag(self.table.at(snapshot=snapshot_id).to_arrow().to_pylist()) == bag(rows), snapshot_id
 
 
 AppendTable.TestCase.settings = settings(
-    max_examples=30,
-    stateful_step_count=15,
+    max_examples=25,
+    stateful_step_count=6,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

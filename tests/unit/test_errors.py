@@ -85,3 +85,13 @@ def test_a_fact_may_be_named_as_an_argument_of_ours_is_not() -> None:
     error = TidelakeError("it failed", message="m", cls="c", self_="s")
     assert error.facts == {"message": "m", "cls": "c", "self_": "s"}
     assert pickle.loads(pickle.dumps(error)).facts == error.facts
+
+
+def test_what_a_terminal_would_obey_is_escaped_and_what_people_write_is_not() -> None:
+    hostile = "a\x1b[2J\r\nb\u2028\u202ec\ud800"
+    error = StorageError("file is gone", path=hostile, name="Ümläut 東京 'x'", hint=f"look at {hostile}")
+    assert error.facts == {"path": r"a\x1b[2J\r\nb\u2028\u202ec\ud800", "name": "Ümläut 東京 'x'"}
+    assert str(error).count("\n") == 1
+    assert all(each.isprintable() for line in str(error).splitlines() for each in line)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    str(error).encode()

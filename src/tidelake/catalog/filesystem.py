@@ -11,18 +11,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.errors import InvalidInputError, NotFoundError, StorageError, TidelakeError
 from tidelake.io.env import Env
-from tidelake.io.selftest import probe_create_exclusive
+from tidelake.io.fileio import parent
+from tidelake.notebook import html_card, html_table, plain
+from tidelake.ops.commit.safety import require_exclusive_create
+from tidelake.ops.define.checks import warn_unknown
 from tidelake.ops.define.schemas import run_create
 from tidelake.options import option_text
 from tidelake.spec.arrow_types import from_arrow
 from tidelake.spec.layout import SCHEMA_PREFIX, TableLayout, database_dir, parse_database_dir, parse_numbered, table_dir
-from tidelake.spec.option_catalog import unknown_keys
-from tidelake.spec.schema import new_schema
+from tidelake.spec.schema import Schema, new_schema
 from tidelake.spec.types import DataType
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table, load_table, open_table
+
+SHOWN = 50
+"""Databases that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,15 @@ class Lake:
         return self.env.io.root
 
     def __repr__(self) -> str:
-        return f"Lake({self.location})"
+        return f"Lake({plain(self.location)})"
+
+    def _repr_html_(self) -> str:
+        try:
+            names = self.databases()
+        except TidelakeError as error:
+            return html_card(repr(self), [("databases", f"cannot be listed: {error.message}")])
+        listed = [*names[:SHOWN], *(["…"] if len(names) > SHOWN else [])]
+        return html_card(repr(self), (), html_table(("database",), ([name] for name in listed)))
 
     # -------------------------------------------------------------------------------------------- databases
 
@@ -53,7 +66,7 @@ class Lake:
             InvalidInputError: it exists, or the name is not usable.
         """
         folder = database_dir(name)
-        probe_create_exclusive(self.env.io, ids=self.env.ids)
+        require_exclusive_create(self.env, {})
         if self.env.io.exists(folder):
             if if_not_exists:
                 return
@@ -90,13 +103,21 @@ class Lake:
         ]
 
     def table(self, name: str) -> Table:
-        """Open a table by `database.table`.
+        """Open a table by `database.table`, or one of its branches by `database.table$branch_name`.
 
         Raises:
-            NotFoundError: there is no such table.
+            NotFoundError: there is no such table or branch.
             InvalidInputError: the name is not usable.
         """
-        return load_table(self._env_of(name), name)
+        base, dollar, part = name.partition(_SYSTEM_SEPARATOR)
+        if not dollar:
+            return load_table(self._env_of(name), name)
+        branch = part.removeprefix(_BRANCH_PART)
+        if branch == part or _SYSTEM_SEPARATOR in branch:
+            raise InvalidInputError(
+                "system tables are not opened by name", name=ascii(name[:80]), hint="use table(…).inspect"
+            )
+        return load_table(self._env_of(base), name, branch=branch)
 
     def __contains__(self, name: str) -> bool:
         database, table = split_name(name)
@@ -127,7 +148,8 @@ class Lake:
         Raises:
             InvalidInputError: the table exists, or a column, key or option is wrong.
         """
-        probe_create_exclusive(self.env.io, ids=self.env.ids)
+        _plain_name(name)
+        require_exclusive_create(self.env, {key: option_text(key, value) for key, value in (options or {}).items()})
         return create_at(
             self._env_of(name),
             name,
@@ -149,6 +171,43 @@ class Lake:
         if name not in self:
             raise NotFoundError("table does not exist", code="table-not-found", table=name)
         self.env.io.delete_dir(table_dir(database, table))
+
+    def rename_table(self, old: str, new: str) -> Table:
+        """Give a table another name, also in another database, and return it under that name.
+
+        The folder is moved in one step: a crash leaves the whole table under the old or the new name. Stop its writers
+        first, because one that is still at work writes where the table was. Object stores cannot move a folder in one
+        step, so that the rename is refused there.
+
+        Raises:
+            NotFoundError: there is no such table, or no such database to move it to.
+            InvalidInputError: the new name is taken or not usable, or one of the two names a branch or a system table.
+            UnsupportedError: the storage cannot move a folder in one step.
+            StorageError: the storage failed; the table is whole under one of the two names.
+        """
+        source, target = (table_dir(*split_name(_plain_name(name))) for name in (old, new))
+        if old == new:
+            raise InvalidInputError("new name is the old one", table=old, hint="choose another name")
+        before = load_table(self._env_of(old), old)
+        self._require_database(split_name(new)[0])
+        if self.env.io.exists(target):
+            raise _taken(new, is_table=self._is_table(target))
+        try:
+            self.env.io.rename_dir(source, target)
+        except StorageError as error:
+            if error.code == "file-exists":
+                raise _taken(new, is_table=self._is_table(target)) from error
+            if not self._moved(source, target, before.schema):
+                raise
+            # The answer was lost, not the deed; what is left is to make it survive a power loss.
+            self.env.io.sync([target, parent(source), parent(target)])
+        return load_table(self._env_of(new), new)
+
+    def _moved(self, source: str, target: str, schema: Schema) -> bool:
+        """Whether the table is at its new place and no longer at its old one."""
+        if self._is_table(source) or not self._is_table(target):
+            return False
+        return SchemaStore(self.env.io.sub(target), TableLayout()).latest() == schema
 
     # -------------------------------------------------------------------------------------------- pieces
 
@@ -182,7 +241,7 @@ def create_at(
         InvalidInputError: there is a table, or a column, key or option is wrong.
     """
     texts = {str(key): option_text(key, value) for key, value in (options or {}).items()}
-    _warn_unknown(texts)
+    warn_unknown(texts, stacklevel=4)
     first = new_schema(
         column_types(schema),
         primary_keys=_names(primary_key),
@@ -198,6 +257,37 @@ def create_at(
         return load_table(env, name)
     raise InvalidInputError(
         "table exists already", code="table-exists", table=name, hint="choose another name or set if_not_exists=True"
+    )
+
+
+_SYSTEM_SEPARATOR = "$"
+_BRANCH_PART = "branch_"
+
+
+def _plain_name(name: str) -> str:
+    """The name, if it is that of a table and not of a branch or a system table.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    if _SYSTEM_SEPARATOR in name:
+        raise InvalidInputError(
+            "name is that of a branch or a system table",
+            code="system-name",
+            name=ascii(name[:80]),
+            hint="use a name without a dollar sign",
+        )
+    return name
+
+
+def _taken(name: str, *, is_table: bool) -> InvalidInputError:
+    if is_table:
+        return InvalidInputError("table exists already", code="table-exists", table=name, hint="choose another name")
+    return InvalidInputError(
+        "a folder that is no table has the name",
+        code="table-exists",
+        table=name,
+        hint="remove the folder, or choose another name",
     )
 
 
@@ -239,14 +329,3 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _warn_unknown(options: Mapping[str, str]) -> None:
-    import warnings
-
-    for unknown in unknown_keys(options):
-        warnings.warn(f"option `{unknown.key}` is not known{_meant(unknown.nearest)}", stacklevel=4)
-
-
-def _meant(nearest: str | None) -> str:
-    return f"; did you mean `{nearest}`?" if nearest else ""

@@ -6,7 +6,9 @@ fault, 3 a bug of ours. Everything but click is imported by the command that nee
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 
 from tidelake.errors import (
     CommitConflictError,
@@ -16,6 +18,9 @@ from tidelake.errors import (
     TidelakeError,
     UnsupportedError,
 )
+
+INTERRUPTED = 130
+"""What a shell expects of a command that was stopped with Ctrl-C."""
 
 _USER_ERRORS = (InvalidInputError, NotFoundError, UnsupportedError, CommitConflictError)
 
@@ -29,12 +34,46 @@ def exit_code(error: BaseException) -> int:
     return 3
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code, having told what went wrong on standard error."""
+    import click
+
     from tidelake.cli.commands import cli
 
     try:
-        cli.main(standalone_mode=True)
+        answer = cli.main(arguments, prog_name="tidelake", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("stopped\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. What Python would still flush at the end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except TidelakeError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(exit_code(error))
+        return _told(error)
+    except Exception as error:  # noqa: BLE001 - a face: whatever it is, it is our bug and is told as such
+        return _told(error)
+    return answer if isinstance(answer, int) else 0
+
+
+def _told(error: Exception) -> int:
+    from tidelake.notebook import plain
+
+    code = exit_code(error)
+    if code == 3:
+        import traceback
+
+        traceback.print_exception(error)
+        sys.stderr.write("this is a bug in tidelake: please report it with the lines above\n")
+    else:
+        sys.stderr.write("error: " + "\n".join(plain(line) for line in str(error).splitlines()) + "\n")
+    return code

@@ -5,15 +5,16 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 import tidelake
-from tidelake.cli.output import console, print_json
+from tidelake.cli.output import print_json, say
 
 _LIBRARIES = ("pyarrow", "polars", "polars-avro", "fastavro", "msgspec", "obstore", "pyspark")
 
 
-def run_doctor(location: str | None, *, as_json: bool) -> bool:
+def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: bool) -> bool:
     """Print the findings; True if nothing needed is missing."""
     rows: list[tuple[str, bool, str]] = [
         ("tidelake", True, tidelake.__version__),
@@ -23,14 +24,13 @@ def run_doctor(location: str | None, *, as_json: bool) -> bool:
     java = shutil.which("java")
     rows.append(("java", True, java or "not found (only Spark needs it)"))
     if location:
-        rows.append(("storage", *_storage(location)))
+        rows.append(("storage", *_storage(location, storage)))
     ok = all(good for _, good, _ in rows)
     if as_json:
         print_json({"ok": ok, "checks": [{"name": n, "ok": good, "detail": d} for n, good, d in rows]})
         return ok
-    out = console()
     for name, good, detail in rows:
-        out.print(f"{'ok ' if good else 'BAD'} {name:12} {detail}")
+        say(f"{'ok ' if good else 'BAD'} {name:12} {detail}")
     return ok
 
 
@@ -42,11 +42,11 @@ def _library(name: str) -> tuple[bool, str]:
         return optional, "not installed" + (" (optional)" if optional else "")
 
 
-def _storage(location: str) -> tuple[bool, str]:
+def _storage(location: str, storage: Mapping[str, object]) -> tuple[bool, str]:
     from tidelake.io.selftest import probe_create_exclusive
 
     try:
-        probe_create_exclusive(tidelake.connect(location).env.io, again=True)
+        probe_create_exclusive(tidelake.connect(location, storage=storage).env.io, again=True)
     except tidelake.TidelakeError as error:
         return False, str(error)
     return True, f"{location}: exclusive create works"

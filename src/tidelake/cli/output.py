@@ -1,52 +1,196 @@
-"""How answers look: rich tables for people, JSON for programs."""
+"""How answers look: tables on a terminal, aligned plain text in a pipe, JSON for programs.
+
+Invariant: what a table holds never steers the terminal. Every foreign text passes `plain`, and none is read as markup.
+JSON is strict: numbers that JSON does not have (NaN, infinities) are written as texts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tidelake.ops.commit.messages import CommitResult
-from tidelake.ops.write.verbs import CompactionPlan
+from tidelake.io.secrets import redact
+from tidelake.notebook import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
+    from tidelake.ops.commit.messages import CommitResult
     from tidelake.ops.maintain.check import CheckReport
+    from tidelake.ops.write.verbs import CompactionPlan
     from tidelake.table import Table
+
+BRIEF = {
+    "snapshots": [
+        "snapshot_id",
+        "schema_id",
+        "commit_kind",
+        "operation",
+        "commit_time",
+        "commit_user",
+        "total_record_count",
+        "delta_record_count",
+        "watermark",
+    ],
+    "files": ["partition", "bucket", "file_path", "level", "record_count", "file_size_in_bytes", "creation_time"],
+    "partitions": ["partition", "record_count", "file_size_in_bytes", "file_count", "last_update_time"],
+}
+"""Columns of the wide system tables that are shown to people unless they ask for all."""
+
+_WIDTH = 160
 
 
 def console() -> Console:
-    """A console that is plain when the output is no terminal."""
+    """A console for pictures; of a fixed width when the output is no terminal."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(f"{plain(text)}\n")
+
+
+def note(text: str) -> None:
+    """A line for people on standard error, so that it never gets into an answer."""
+    sys.stderr.write(f"{plain(text)}\n")
 
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(_strict(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def show_table(table: pa.Table, *, title: str, as_json: bool, whole: bool = False) -> None:
-    """Rows of an Arrow table; columns that are all null are left out of the picture unless the `whole` is wanted."""
+def _strict(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else _text(value)
+
+
+def _text(value: object) -> str:
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Decimal():
+            return format(value, "f")
+        case dict() | list() | tuple():
+            return json.dumps(_strict(value), ensure_ascii=False)
+        case _:
+            return str(value)
+
+
+# ------------------------------------------------------------------------------------------------ tables
+
+
+def show_table(
+    table: pa.Table, *, title: str, as_json: bool, whole: bool = False, columns: Sequence[str] = (), boxed: bool = False
+) -> None:
+    """Rows of an Arrow table.
+
+    Args:
+        table: the rows.
+        title: what they are; shown on a terminal.
+        as_json: as a JSON array of objects, always with every column.
+        whole: show every column, and nulls by name; otherwise columns that are all null are left out of the picture.
+        columns: the columns for people; all of them when empty.
+        boxed: draw the picture of a terminal into a pipe too.
+    """
+    rows = _showable(table)
     if as_json:
-        print_json(table.to_pylist())
+        print_json(rows.to_pylist())
         return
-    from rich.table import Table as RichTable
+    names = [name for name in rows.column_names if not columns or name in columns]
+    if not whole:
+        names = [name for name in names if rows.column(name).null_count < max(rows.num_rows, 1)] or names
+    null = "null" if whole else ""
+    cells = [
+        [null if value is None else plain(_text(value)) for value in rows.column(name).to_pylist()] for name in names
+    ]
+    if boxed or sys.stdout.isatty():
+        _show_box(plain(title), [plain(name) for name in names], cells, [_right(rows, name) for name in names])
+    else:
+        _show_lines([plain(name) for name in names], cells)
+    if not rows.num_rows:
+        note(f"{title}: no rows")
 
-    names = [n for n in table.column_names if whole or table.column(n).null_count < max(table.num_rows, 1)]
-    picture = RichTable(title=title, title_justify="left")
-    for name in names or table.column_names:
-        picture.add_column(name, overflow="fold")
-    for row in table.select(names or table.column_names).to_pylist():
-        picture.add_row(*("" if value is None else str(value) for value in row.values()))
+
+def _show_box(title: str, names: list[str], cells: list[list[str]], right: list[bool]) -> None:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    picture = RichTable(title=Text(title), title_justify="left")
+    for name, flag in zip(names, right, strict=True):
+        picture.add_column(Text(name), overflow="fold", justify="right" if flag else "left")
+    for row in zip(*cells, strict=True):
+        picture.add_row(*map(Text, row))
     console().print(picture)
+
+
+def _show_lines(names: list[str], cells: list[list[str]]) -> None:
+    """Aligned columns with two blanks between them: for grep, awk and less."""
+    widths = [max(map(len, (name, *column))) for name, column in zip(names, cells, strict=True)]
+    for row in (tuple(names), *zip(*cells, strict=True)):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+def _right(table: pa.Table, name: str) -> bool:
+    import pyarrow as pa
+
+    dtype = table.schema.field(name).type
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
+
+
+def without_secrets(table: pa.Table) -> pa.Table:
+    """The system tables `options` and `schemas` with credentials masked; any other table as it is."""
+    import pyarrow as pa
+
+    if table.column_names == ["key", "value"]:
+        shown = redact(dict(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)))
+        return pa.table({"key": list(shown), "value": list(shown.values())}, schema=table.schema)
+    if "options" not in table.column_names:
+        return table
+    given = table.column("options").to_pylist()
+    texts = [text and json.dumps(redact(json.loads(text)), ensure_ascii=False) for text in given]
+    return table.set_column(table.column_names.index("options"), "options", pa.array(texts, pa.string()))
+
+
+def _showable(table: pa.Table) -> pa.Table:
+    """The same rows with nanoseconds as texts: Python's own times end at microseconds."""
+    import pyarrow as pa
+
+    return table.cast(pa.schema([field.with_type(_without_nanos(field.type)) for field in table.schema]))
+
+
+def _without_nanos(dtype: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    kinds = pa.types
+    if (kinds.is_timestamp(dtype) or kinds.is_time(dtype)) and dtype.unit == "ns":
+        return pa.string()
+    if kinds.is_struct(dtype):
+        return pa.struct([field.with_type(_without_nanos(field.type)) for field in dtype])
+    if kinds.is_map(dtype):
+        return pa.map_(_without_nanos(dtype.key_type), _without_nanos(dtype.item_type))
+    if kinds.is_list(dtype) or kinds.is_fixed_size_list(dtype):
+        inner = dtype.value_field.with_type(_without_nanos(dtype.value_type))
+        return pa.list_(inner, dtype.list_size) if kinds.is_fixed_size_list(dtype) else pa.list_(inner)
+    return dtype
 
 
 def show_names(names: Sequence[str], *, as_json: bool) -> None:
@@ -54,124 +198,145 @@ def show_names(names: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print_json(list(names))
     else:
-        sys.stdout.write("".join(f"{name}\n" for name in names))
+        sys.stdout.write("".join(f"{plain(name)}\n" for name in names))
+
+
+# ------------------------------------------------------------------------------------------------ one table
 
 
 def show_schema(table: Table, *, as_json: bool) -> None:
     """Columns, keys and options of a table."""
+    import pyarrow as pa
+
     schema = table.schema
+    options = redact(table.options)
     if as_json:
         from tidelake.spec.schema import schema_to_json
 
-        print_json(json.loads(schema_to_json(schema)))
+        print_json({**json.loads(schema_to_json(schema)), "options": options})
         return
-    from rich.table import Table as RichTable
-
-    picture = RichTable(title=f"{table.name} (schema {schema.id})", title_justify="left")
-    for heading in ("id", "column", "type", "comment", "default"):
-        picture.add_column(heading)
-    for column in schema.fields:
-        cells = (str(column.id), column.name, str(column.type), column.description or "", column.default or "")
-        picture.add_row(*cells)
-    out = console()
-    out.print(picture)
+    columns = {
+        "id": pa.array([each.id for each in schema.fields], pa.int64()),
+        "column": pa.array([each.name for each in schema.fields], pa.string()),
+        "type": pa.array([str(each.type) for each in schema.fields], pa.string()),
+        "comment": pa.array([each.description for each in schema.fields], pa.string()),
+        "default": pa.array([each.default for each in schema.fields], pa.string()),
+    }
+    show_table(pa.table(columns), title=f"{table.name} (schema {schema.id})", as_json=False)
     for title, values in (("primary key", table.primary_key), ("partitioned by", table.partition_by)):
         if values:
-            out.print(f"{title}: {', '.join(values)}")
-    for key, value in sorted(table.options.items()):
-        out.print(f"{key} = {value}")
+            say(f"{title}: {', '.join(values)}")
+    for key, value in sorted(options.items()):
+        say(f"{key} = {value}")
 
 
 def show_overview(table: Table, *, as_json: bool) -> None:
     """What a table is, how large it is and what happened last."""
     latest = table.latest_snapshot()
     files = table.files(columns=["file_size", "row_count"])
-    size = sum(files.column("file_size").to_pylist())
     facts: dict[str, object] = {
         "table": table.name,
         "location": table.location,
         "columns": {field.name: str(field.type) for field in table.schema.fields},
-        "primary key": list(table.primary_key),
-        "partitioned by": list(table.partition_by),
-        "options": dict(table.options),
+        "primary_key": list(table.primary_key),
+        "partition_by": list(table.partition_by),
+        "options": redact(table.options),
         "comment": table.comment,
-        "schema": table.schema.id,
-        "snapshot": latest.id if latest else None,
-        "last commit": None if latest is None else f"{latest.commit_kind.value} by {latest.commit_user}",
-        "rows": latest.total_record_count if latest else 0,
+        "schema_id": table.schema.id,
+        "snapshot_id": latest.id if latest else None,
+        "last_commit": None if latest is None else f"{latest.commit_kind.value} by {latest.commit_user}",
+        "rows": (latest.total_record_count if latest else None) or 0,
         "files": files.num_rows,
-        "bytes": size,
+        "bytes": sum(files.column("file_size").to_pylist()),
     }
     if as_json:
         print_json(facts)
         return
-    out = console()
     for name, value in facts.items():
         if value not in (None, [], {}):
-            text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-            out.print(f"{name:15} {', '.join(text) if isinstance(text, list) else text}", markup=False)
+            say(f"{name.replace('_', ' '):13} {_overview_text(value)}")
+    if latest is None:
+        say("the table is empty: no snapshot yet")
 
 
-def show_result(result: object, *, as_json: bool) -> None:
+def _overview_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ------------------------------------------------------------------------------------------------ work
+
+
+def show_result(result: CommitResult, *, as_json: bool) -> None:
     """What a commit did."""
-    assert isinstance(result, CommitResult)
     if as_json:
         print_json(dataclasses.asdict(result))
     elif result.repeated:
-        sys.stdout.write("already committed, nothing was done\n")
+        say("already committed, nothing was done")
     elif not result.snapshot_ids:
-        sys.stdout.write("nothing to do\n")
+        say("nothing to do")
     else:
-        ids = ", ".join(map(str, result.snapshot_ids))
-        sys.stdout.write(f"snapshot {ids}: {result.rows:,} rows in {result.files} files, {result.bytes:,} bytes\n")
+        say(result_text(result))
+    for warning in () if as_json else result.warnings:
+        note(f"warning: {warning}")
 
 
-def show_plan(plan: object, *, as_json: bool) -> None:
-    """What a rewrite would do."""
-    assert isinstance(plan, CompactionPlan)
-    if as_json:
-        print_json({"rewrites": len(plan.rewrites), "files": plan.files, "bytes": plan.size})
-    else:
-        sys.stdout.write(f"{plan}\n")
+def result_text(result: CommitResult) -> str:
+    """What a commit did, in one line."""
+    ids = ", ".join(map(str, result.snapshot_ids))
+    return f"snapshot {ids}: {counted(result.rows, 'row')} in {counted(result.files, 'file')}, {result.bytes:,} bytes"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def compaction_facts(plan: CompactionPlan) -> dict[str, int]:
+    """What a compaction would do, for programs."""
+    return {"rewrites": len(plan.rewrites), "files": plan.files, "bytes": plan.size}
 
 
 @contextmanager
-def progress_bar(text: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not sys.stdout.isatty():
+def progress_bar(text: str, unit: str = "") -> Iterator[Callable[[int, int | None], None] | None]:
+    """A bar on a terminal, nothing elsewhere; on standard error, so that answers stay clean."""
+    if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import Progress
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress() as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None, done="")
+
+        def tell(done: int, total: int | None = None) -> None:
+            of = f" of {total:,}" if total else ""
+            bar.update(task, completed=done, total=total, done=f"{done:,}{of} {unit}")
+
+        yield tell
 
 
 def show_report(report: CheckReport, *, as_json: bool) -> None:
     """The findings of a check."""
-    if as_json:
-        findings = [
-            {"invariant": f.invariant, "severity": f.severity.value, "place": f.place, "message": f.message}
-            for f in report.findings
-        ]
-        print_json(
-            {
-                "table": report.table,
-                "ok": report.ok,
-                "snapshots": report.snapshots,
-                "files": report.files,
-                "orphans": list(report.orphans),
-                "findings": findings,
-            }
-        )
-    else:
-        sys.stdout.write(f"{report}\n")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
+    if not as_json:
+        for line in str(report).splitlines():
+            say(line)
+        return
+    findings = [
+        {"invariant": f.invariant, "severity": f.severity.value, "place": f.place, "message": f.message}
+        for f in report.findings
+    ]
+    print_json(
+        {
+            "table": report.table,
+            "ok": report.ok,
+            "snapshots": report.snapshots,
+            "files": report.files,
+            "orphans": list(report.orphans),
+            "findings": findings,
+        }
+    )

@@ -1,46 +1,253 @@
-"""Rows of a file on this machine, told by its ending."""
+"""Rows of a file on this machine or of standard input, a batch at a time.
+
+The format is told by the ending (`rows.csv.gz` is CSV) or by `--format`. Texts are read with the table's types, so a
+number too large for its column is refused instead of guessed. Invariant: memory is bounded by one batch, except that
+Parquet from standard input is first laid into a temporary file, because its index stands at the end.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FORMATS = ("parquet", "csv", "tsv", "jsonl", "arrow")
+STDIN = "-"
+BLOCK_BYTES = 8 << 20
+_ENDINGS = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "tsv": "tsv",
+    "json": "jsonl",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "arrow": "arrow",
+    "arrows": "arrow",
+    "feather": "arrow",
+    "ipc": "arrow",
+}
+_PACKED = ("gz", "bz2", "zst", "lz4")
 
-def read_rows(path: str, schema: pa.Schema) -> Any:
-    """The rows of a Parquet, CSV, JSON-lines or Arrow file; texts are read with the table's types.
+
+def format_of(path: str, given: str | None = None) -> str:
+    """The format of a file by what was said, or else by its ending.
 
     Raises:
-        InvalidInputError: the ending is not known, or the content does not fit.
+        InvalidInputError: neither tells.
+    """
+    if given is not None:
+        return given
+    if path == STDIN:
+        raise InvalidInputError(
+            "format of standard input is not known", hint=f"say --format with one of {', '.join(FORMATS)}"
+        )
+    parts = path.lower().rpartition("/")[2].split(".")
+    ending = parts[-2] if len(parts) > 2 and parts[-1] in _PACKED else parts[-1]
+    if len(parts) < 2 or ending not in _ENDINGS:
+        raise InvalidInputError(
+            "format of the file is not known by its ending",
+            path=path,
+            hint=f"use .parquet, .csv, .tsv, .jsonl or .arrow, or say --format with one of {', '.join(FORMATS)}",
+        )
+    return _ENDINGS[ending]
+
+
+def read_rows(path: str, schema: pa.Schema | None, *, given: str | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of standard input (`-`), in batches.
+
+    Args:
+        path: the file, or `-`.
+        schema: the columns of the table; None to take the types that the rows seem to have.
+        given: the format, where the ending does not tell.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidInputError: the format is not known, or the content does not fit.
+        UnsupportedError: the format cannot hold a column of the table.
     """
     import pyarrow as pa
 
-    ending = path.rpartition(".")[2].lower()
+    kind = format_of(path, given)
     try:
-        match ending:
-            case "parquet":
-                import pyarrow.parquet
-
-                return pyarrow.parquet.ParquetFile(path).iter_batches()
-            case "csv":
-                import pyarrow.csv
-
-                types = {field.name: field.type for field in schema}
-                return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
-            case "json" | "jsonl" | "ndjson":
-                import pyarrow.json
-
-                how = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-                return pyarrow.json.read_json(path, parse_options=how)
-            case "arrow" | "feather" | "ipc":
-                import pyarrow.feather
-
-                return pyarrow.feather.read_table(path)
-    except (pa.ArrowException, ValueError) as cause:
+        with _open(path, kind) as stream:
+            yield from _READERS[kind](stream, schema)
+    except FileNotFoundError as cause:
+        raise NotFoundError("file does not exist", code="file-not-found", path=path, hint="check the path") from cause
+    except (pa.ArrowException, OSError, UnicodeError) as cause:
         raise InvalidInputError(
-            "file cannot be read as rows of the table", path=path, cause=str(cause)[:200]
+            "file cannot be read as rows of the table",
+            code="source-file",
+            path="standard input" if path == STDIN else path,
+            format=kind,
+            cause=" ".join(str(cause).split())[:200],
+            hint="fix the row it names, or say --format if the file is of another kind",
         ) from cause
-    raise InvalidInputError("ending of the file is not known", path=path, hint="use .parquet, .csv, .jsonl or .arrow")
+
+
+def _open(path: str, kind: str) -> Any:
+    import pyarrow as pa
+
+    if path == STDIN:
+        return _spooled(sys.stdin.buffer) if kind == "parquet" else pa.PythonFile(sys.stdin.buffer, mode="r")
+    if kind in ("parquet", "arrow"):
+        return pa.OSFile(path, "rb")
+    return pa.input_stream(path)  # unpacks by the ending
+
+
+def _spooled(stream: IO[bytes]) -> Any:
+    import shutil
+    import tempfile
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    shutil.copyfileobj(stream, file)
+    file.seek(0)
+    return file
+
+
+# ---------------------------------------------------------------------------------------------------------- formats
+
+
+def _parquet(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    del schema  # Parquet knows its types
+    import pyarrow.parquet
+
+    yield from pyarrow.parquet.ParquetFile(stream).iter_batches()
+
+
+def _arrow(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    del schema  # Arrow knows its types
+    import pyarrow as pa
+
+    if not stream.seekable():
+        yield from pa.ipc.open_stream(stream)
+        return
+    seen = stream.read(6)
+    stream.seek(0)
+    if seen == b"ARROW1":
+        file = pa.ipc.open_file(stream)
+        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+    else:
+        yield from pa.ipc.open_stream(stream)
+
+
+def _csv(stream: Any, schema: pa.Schema | None, *, delimiter: str = ",") -> Iterator[pa.RecordBatch]:
+    import pyarrow.csv
+
+    _refuse_nested(schema)
+    read = pyarrow.csv.ReadOptions(use_threads=False)  # only then do errors tell the row
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=schema,
+        # Nothing between two commas is no value; "" in quotes is the empty text, and NA is a country.
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    yield from pyarrow.csv.open_csv(stream, read, parse, convert)
+
+
+def _tsv(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    yield from _csv(stream, schema, delimiter="\t")
+
+
+def _jsonl(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.json
+
+    _refuse_maps(schema)
+    wanted = None if schema is None else pa.schema([field.with_type(_json_type(field.type)) for field in schema])
+    how = pyarrow.json.ParseOptions(explicit_schema=wanted)
+    first = 1
+    for block, lines in _line_blocks(stream):
+        try:
+            table = pyarrow.json.read_json(io.BytesIO(block), parse_options=how)
+        except pa.ArrowException as cause:
+            raise pa.ArrowInvalid(f"in the rows from line {first} on: {cause}") from cause
+        if schema is not None:
+            table = pa.table({name: _typed(table.column(name), schema, name) for name in table.column_names})
+        first += lines
+        yield from table.to_batches()
+
+
+def _line_blocks(stream: Any) -> Iterator[tuple[bytes, int]]:
+    """Blocks of whole lines, with how many they are."""
+    rest = b""
+    while block := stream.read(BLOCK_BYTES):
+        head, newline, tail = (rest + block).rpartition(b"\n")
+        if head.strip():
+            yield head + newline, head.count(b"\n") + 1
+            rest = tail
+        else:
+            rest = head + newline + tail
+    if rest.strip():
+        yield rest, rest.count(b"\n") + 1
+
+
+_READERS = {"parquet": _parquet, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "arrow": _arrow}
+
+
+# ---------------------------------------------------------------------------------------------------------- types
+
+
+def _json_type(dtype: pa.DataType) -> pa.DataType:
+    """The type to read JSON with: dates and times of day stand there as texts, which the reader takes for numbers."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_date(dtype) or kinds.is_time(dtype):
+        return pa.string()
+    if kinds.is_struct(dtype):
+        return pa.struct([field.with_type(_json_type(field.type)) for field in dtype])
+    if kinds.is_list(dtype) or kinds.is_fixed_size_list(dtype):
+        return pa.list_(_json_type(dtype.value_type))
+    return dtype
+
+
+def _typed(values: pa.ChunkedArray, schema: pa.Schema, name: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    position = schema.get_field_index(name)
+    if position < 0:
+        return values
+    wanted = schema.field(position).type
+    if not pa.types.is_time(wanted):
+        return values.cast(wanted)
+    # Arrow reads no time of day from a text, but it reads a time of some day.
+    return pc.binary_join_element_wise("1970-01-01", values, " ").cast(pa.timestamp(wanted.unit)).cast(wanted)
+
+
+def _holds(dtype: pa.DataType, wanted: Iterable[str]) -> bool:
+    import pyarrow as pa
+
+    if any(getattr(pa.types, f"is_{kind}")(dtype) for kind in wanted):
+        return True
+    return any(_holds(dtype.field(number).type, wanted) for number in range(dtype.num_fields))
+
+
+def _refuse_nested(schema: pa.Schema | None) -> None:
+    for field in schema or ():
+        if _holds(field.type, ("nested",)):
+            raise _cannot_hold("CSV", field)
+
+
+def _refuse_maps(schema: pa.Schema | None) -> None:
+    """JSON has no reader for maps, nor for times of day inside rows and arrays."""
+    for field in schema or ():
+        if _holds(field.type, ("map",)) or (field.type.num_fields and _holds(field.type, ("time",))):
+            raise _cannot_hold("JSON", field)
+
+
+def _cannot_hold(what: str, field: pa.Field) -> UnsupportedError:
+    return UnsupportedError(
+        f"a column of the table cannot be read from {what}",
+        column=field.name,
+        type=field.type,
+        hint="write the rows as Parquet or Arrow",
+    )

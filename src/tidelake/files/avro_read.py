@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
 from tidelake.expr.tree import Predicate
@@ -30,6 +31,8 @@ __all__ = ["AvroSource"]
 _PIECE_BYTES: Final = 32 << 20
 # Data may repeat itself far more than metadata does: one long text of one letter is a block of its own.
 _LIMITS: Final = Limits(manifest_bytes_max=1 << 30, manifest_ratio_max=1 << 20)
+_PRESENT: Final = 1
+"""The branch of a record that is not null."""
 _TOKEN_NUMBER: Final = 0x7469_6465
 _TOKEN_TEXT: Final = "\x00tide\x00"
 _TOKEN_FLOAT: Final = b"tide"
@@ -52,13 +55,17 @@ class AvroSource:
         self._container = parse_container(data, path=path)
         _check_schema(data, path)
         schema = plain_schema(self._container.schema, {})
-        if not isinstance(schema, dict) or schema.get("type") != "record":
+        # Old releases (0.9) declare records that may be null: the number of the branch then stands before each record.
+        self._numbered = isinstance(schema, list) and len(schema) == 2 and schema[0] == "null"
+        record = schema[1] if self._numbered else schema
+        if not isinstance(record, dict) or record.get("type") != "record":
             raise FormatError("Avro file does not hold records", path=path)
-        self._members: list[dict[str, Any]] = schema["fields"]
-        names = [member["name"] for member in self._members]
+        names = [member["name"] for member in record["fields"]]
         if len(set(names)) != len(names):
             raise FormatError("file has two columns of one name", path=path)
-        self._places = {name: index for index, name in enumerate(names)}
+        branch: list[dict[str, Any]] = [{"name": "", "type": "int"}] if self._numbered else []
+        self._members = [*branch, *record["fields"]]
+        self._places = {name: index + len(branch) for index, name in enumerate(names)}
         # By number: a column may have a name that the reader's own query language does not take.
         flat = [{"name": f"c{index}", "type": member["type"]} for index, member in enumerate(self._members)]
         self._schema_text = json.dumps({"type": "record", "name": "row", "fields": flat})
@@ -147,6 +154,8 @@ class AvroSource:
         table = frame.to_arrow()
         if not _is_token(table.column(f"c{self._token}")[count].as_py()):
             raise FormatError("Avro records do not end where they should", path=self._path)
+        if self._numbered and pc.any(pc.not_equal(table.column("c0").slice(0, count), _PRESENT)).as_py():
+            raise FormatError("Avro file holds a null in the place of a row", path=self._path)
         return {place: table.column(f"c{place}").slice(0, count) for place in places}
 
     def _damaged(self, cause: BaseException) -> FormatError:
@@ -224,12 +233,17 @@ def _token_bytes(avro_type: Any) -> bytes:
 
 def _is_token(value: Any) -> bool:
     if isinstance(value, bool) or value is None or not isinstance(value, int | float | str | bytes):
-        return not value
+        return _is_empty(value)
     if isinstance(value, int):
         return value == _TOKEN_NUMBER
     if isinstance(value, float):
         return value in (*struct.unpack("<f", _TOKEN_FLOAT), *struct.unpack("<d", _TOKEN_DOUBLE))
     return value in (_TOKEN_TEXT, _TOKEN_TEXT.encode())
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value is what `_empty_bytes` stands for; a ROW is empty if all of its members are."""
+    return all(map(_is_empty, value.values())) if isinstance(value, dict) else not value
 
 
 def _empty_bytes(avro_type: Any, path: str, depth: int = 0) -> bytes:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from tidelake.errors import InvalidInputError, TidelakeError
 from tidelake.files.column_stats import FLOATS, bounds_of_chunk, finish, has_nan, long_bounds, merge_bounds
+from tidelake.files.hidden import settle
 from tidelake.files.options import FileOptions, codec_of
 from tidelake.files.parquet_footer import SEAL_KEY, seal_footer, seal_text
 from tidelake.files.parquet_types import leaves, parquet_schema, to_physical
@@ -111,8 +112,8 @@ class ParquetEncoder:
             return
         table = pa.Table.from_batches(self._pending)
         columns = [
-            pa.chunked_array([to_physical(chunk, field.type, target.type) for chunk in column.chunks], target.type)
-            if children(field.type) or target.type != column.type
+            pa.chunked_array([_stored(chunk, field, target) for chunk in column.chunks], target.type)
+            if pa.types.is_nested(target.type) or target.type != column.type
             else column
             for column, field, target in zip(table.columns, self._fields, self._schema, strict=True)
         ]
@@ -187,6 +188,10 @@ class ParquetEncoder:
 
 
 _ROWS_MIN: Final = 1024
+
+
+def _stored(chunk: pa.Array, field: Field, target: pa.Field) -> pa.Array:
+    return settle(to_physical(chunk, field.type, target.type), target)
 
 
 def _number(options: FileOptions, key: str) -> int | None:

@@ -114,7 +114,7 @@ def canonical(array: pa.Array, dtype: DataType) -> pa.Array:
     match dtype:
         case RowType(fields=fields) if pa.types.is_struct(array.type):
             found = {array.type.field(index).name: index for index in range(array.type.num_fields)}
-            parts = struct_children(array)
+            parts = _members(array)
             members = [
                 canonical(parts[found[field.name]], field.type)
                 if field.name in found
@@ -141,6 +141,11 @@ def canonical(array: pa.Array, dtype: DataType) -> pa.Array:
     if dtype.root is Root.VARIANT and pa.types.is_struct(array.type):
         return _variant(array, target)
     return _cast(array, target, dtype)
+
+
+def _members(array: pa.Array) -> list[pa.Array]:
+    """The members of a struct array; below a null they are null too, for what lies there is no value to convert."""
+    return array.flatten() if array.null_count else struct_children(array)
 
 
 def _canonical_map(array: pa.Array, key: DataType, value: DataType, target: pa.DataType) -> pa.Array:
@@ -191,7 +196,7 @@ def align(array: pa.Array, found: DataType, wanted: DataType, zone: str) -> pa.A
     target = to_arrow(wanted)
     match found, wanted:
         case RowType(fields=fields), RowType(fields=asked):
-            parts = dict(zip((field.id for field in fields), struct_children(array), strict=True))
+            parts = dict(zip((field.id for field in fields), _members(array), strict=True))
             types = {field.id: field.type for field in fields}
             members = [
                 align(parts[field.id], types[field.id], field.type, zone)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import FormatError, InvalidInputError, TidelakeError
+from tidelake.errors import FormatError, InvalidInputError, StorageError, TidelakeError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
 from tidelake.files.avro_read import AvroSource
@@ -75,6 +75,8 @@ def read_file(
     zone: str = "UTC",
     row_numbers: bool = False,
     skip: pa.BooleanArray | np.ndarray | None = None,
+    file_size: int | None = None,
+    row_count: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the wanted columns of a file, in the canonical Arrow types of `read_fields`.
 
@@ -93,6 +95,8 @@ def read_file(
         zone: The time zone of casts between timestamps with and without one.
         row_numbers: Whether to add the column `ROW_NUMBER`.
         skip: One truth value per row of the file: rows that are true were deleted and do not come out.
+        file_size: The size it must have; another one means that it is another file. Not looked at when None.
+        row_count: The number of rows it must have, likewise.
 
     Yields:
         Batches that are not empty, in the order of the file.
@@ -110,7 +114,7 @@ def read_file(
     wanted = find_sources(read_fields, file_fields)
     needed = find_sources(_filter_fields(where, read_fields, filter_fields, file_fields), file_fields)
     pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip)
-    return _run(io, path, open_source, pipeline)
+    return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
 def row_count_of(io: FileIO, path: str, *, format: str) -> int:  # noqa: A002 - the word of the options
@@ -149,13 +153,31 @@ def _filter_fields(
     return [field for name, field in by_name.items() if name in names]
 
 
-def _run(io: FileIO, path: str, open_source: _Opener, pipeline: _Pipeline) -> Iterator[pa.RecordBatch]:
+def _run(
+    io: FileIO, path: str, open_source: _Opener, pipeline: _Pipeline, file_size: int | None, row_count: int | None
+) -> Iterator[pa.RecordBatch]:
     with _Guard(path):
         file = io.open_input(path)
         try:
-            yield from pipeline.batches(open_source(file, path=path))
+            _check_same("bytes", file.size(), file_size, path)
+            source = open_source(file, path=path)
+            _check_same("rows", source.row_count, row_count, path)
+            yield from pipeline.batches(source)
         finally:
             file.close()
+
+
+def _check_same(what: str, found: int, expected: int | None, path: str) -> None:
+    """Refuse a file that is not the one its manifest tells of: its rows would be taken for those of the table."""
+    if expected is not None and found != expected:
+        raise FormatError(
+            f"data file has another number of {what} than its manifest says",
+            code="file-replaced",
+            path=path,
+            expected=expected,
+            found=found,
+            hint="the file was cut off or replaced: restore it from a copy, or remove it from the table",
+        )
 
 
 class _Guard:
@@ -172,7 +194,10 @@ class _Guard:
             if isinstance(error, FormatError):
                 error.facts.setdefault("path", self._path)
             return
-        # Arrow reports damage as any of these; a missing file or a failing disk came as an error of ours.
+        if isinstance(error, OSError) and error.errno is not None:
+            # With a number it came from the system: the disk failed while the open file was read.
+            raise StorageError("data file could not be read", path=self._path, cause=str(error)[:300]) from error
+        # Arrow reports damage as any of these.
         if isinstance(error, pa.ArrowException | OSError | ValueError | KeyError | IndexError | OverflowError):
             raise FormatError(
                 "data file is damaged",

@@ -48,6 +48,13 @@ def next_time_ms(clock: Clock, previous_ms: int | None) -> int:
 
 def local_time_ms(clock: Clock) -> int:
     """The local wall-clock time, as if it were UTC: how the format notes when a file was made."""
-    now = clock.now_ms()
-    offset = datetime.fromtimestamp(now / 1000, tz=UTC).astimezone().utcoffset()
-    return now + (int(offset.total_seconds() * 1000) if offset else 0)
+    return as_local_ms(clock.now_ms())
+
+
+def as_local_ms(time_ms: int) -> int:
+    """A moment as local wall-clock time that is written as if it were UTC; one beyond the calendar as it is."""
+    try:
+        offset = datetime.fromtimestamp(time_ms / 1000, tz=UTC).astimezone().utcoffset()
+    except (ValueError, OverflowError, OSError):
+        return time_ms
+    return time_ms + (int(offset.total_seconds() * 1000) if offset else 0)

@@ -12,12 +12,16 @@ from tidelake.io.ids import Ids, SystemIds
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Bytes, time, identity and concurrency. The defaults are the machine's own, one thread."""
+    """Bytes, time, identity and concurrency. The defaults are the machine's own, one thread.
+
+    `unsafe_commit` tells that the bytes may be committed to although their storage cannot create a file exclusively.
+    """
 
     io: FileIO
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=SystemIds)
     executor: Executor = field(default_factory=SerialExecutor)
+    unsafe_commit: bool = False
 
     def close(self) -> None:
         """Stop the threads and let go of the connections."""

@@ -226,6 +226,27 @@ class FileIO(Protocol):
             StorageError: the storage failed.
         """
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove a folder if nothing is in it, and tell whether that was so; what has files below is never touched.
+
+        Raises:
+            InvalidInputError: the path is the root.
+            StorageError: the storage failed.
+        """
+
+    def rename_dir(self, source: str, target: str) -> None:
+        """Move a folder and all below it to a name that is free, in one step. Durable on return.
+
+        At every moment, also after a crash, the folder is whole under exactly one of the two names. After a
+        `StorageError` that is not `file-exists` it is the old or the new one: look.
+
+        Raises:
+            NotFoundError: there is no such folder.
+            InvalidInputError: one of the two is the root, or one lies inside the other.
+            StorageError: the storage failed, or the new name is taken (`file-exists`); nothing was replaced.
+            UnsupportedError: the storage cannot move a folder in one step (`rename-not-atomic`).
+        """
+
     def sync(self, paths: Sequence[str]) -> None:
         """Make earlier writes of these files, and the changes of these folders, survive a power loss.
 
@@ -301,6 +322,23 @@ def _refused(path: str, message: str, *, code: str = "invalid-path") -> InvalidI
     return InvalidInputError(
         message, code=code, path=shown, hint="use names below the root, separated by single slashes, without `..`"
     )
+
+
+def check_move(source: str, target: str) -> None:
+    """Check the two names of a folder that is moved.
+
+    Raises:
+        InvalidInputError: one of the two is the root or not allowed, or one lies inside the other.
+    """
+    inside = f"{file_path(target)}/".startswith(f"{file_path(source)}/") or source.startswith(target + "/")
+    if inside:
+        raise InvalidInputError(
+            "folder cannot be moved into itself or onto a folder it lies in",
+            code="invalid-path",
+            source=source,
+            target=target,
+            hint="choose a name outside the folder",
+        )
 
 
 def check_range(start: int, length: int) -> None:

@@ -40,6 +40,7 @@ from tidelake.io.fileio import (
     Outcome,
     OutputFile,
     Unknown,
+    check_move,
     check_range,
     file_path,
     join,
@@ -139,7 +140,10 @@ class LocalFileIO:
             size = opened.size()
             if limit is not None and size > limit:
                 raise too_large(self._shown(path), size, limit)
-            data = opened.read(-1 if limit is None else limit + 1)
+            # Room for what is there, not for the limit: a small file must not ask for all the memory it may have.
+            data = opened.read(-1 if limit is None else size + 1)
+            if limit is not None and len(data) > size:
+                data += opened.read(limit + 1 - size)
         except OSError as error:
             raise self._failed(error, "file could not be read", path) from error
         finally:
@@ -410,9 +414,73 @@ class LocalFileIO:
                 # Another one may delete, or still write, below the same folder: look again.
                 if error.errno not in _MISSING | {errno.ENOTEMPTY} or tries_left == 0:
                     raise self._failed(error, "folder could not be deleted", path, writing=True) from error
-        below = target + "/"
-        self._disk.settled.pop(target, None)
-        for known in [known for known in self._disk.settled if known.startswith(below)]:
+        self._forget(target)
+
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove a folder if nothing is in it; the system call itself refuses any other.
+
+        Raises:
+            StorageError: the file system failed.
+        """
+        target = self._file(path)
+        try:
+            self._posix.remove_empty(target)
+        except OSError as error:
+            if error.errno in _MISSING | {errno.ENOTEMPTY, errno.EEXIST}:
+                return False
+            raise self._failed(error, "folder could not be deleted", path, writing=True) from error
+        self._forget(target)
+        return True
+
+    def rename_dir(self, source: str, target: str) -> None:
+        """Move a folder by one rename that replaces nothing, then sync the folders that held and hold it.
+
+        Raises:
+            NotFoundError: there is no such folder.
+            InvalidInputError: one of the two is the root, or one lies inside the other.
+            StorageError: the file system failed, or the new name is taken.
+        """
+        check_move(source, target)
+        old, new = self._file(source), self._file(target)
+        try:
+            identity = self._posix.lstat(old).identity
+            if not self._is_folder(old):
+                raise not_found(self._shown(source))
+            self._make_folders(os.path.dirname(new))
+            self._settle(os.path.dirname(new))
+        except OSError as error:
+            raise self._failed(error, "folder could not be moved", source) from error
+        try:
+            self._move(old, new)
+        except OSError as error:
+            # A network file system repeats a call whose reply was lost and then reports our own folder as in the way.
+            if self._owner(identity, new) is not True:
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR) and self._posix_exists(new):
+                    raise taken(self._shown(target)) from error
+                raise self._failed(error, "folder could not be moved", source) from error
+        try:
+            self._sync_folder(os.path.dirname(new))
+            self._fsync_dir(os.path.dirname(old))
+        except OSError as error:
+            raise self._failed(error, "folder was moved but could not be synced", target, writing=True) from error
+        finally:
+            self._forget(old)
+            self._forget(new)
+
+    def _move(self, old: str, new: str) -> None:
+        try:
+            self._posix.rename_noreplace(old, new)
+        except OSError as error:
+            if error.errno not in _NO_RENAME:
+                raise
+            # A plain rename replaces nothing but an empty folder, so looking first is enough.
+            if self._posix_exists(new):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
+            self._posix.replace(old, new)
+
+    def _forget(self, folder: str) -> None:
+        """Drop what is known of a folder that is no longer what it was."""
+        for known in [known for known in self._disk.settled if known == folder or known.startswith(folder + "/")]:
             self._disk.settled.pop(known, None)
         self._inside.clear()
 

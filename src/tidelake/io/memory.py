@@ -23,6 +23,7 @@ from tidelake.io.fileio import (
     InputFile,
     Outcome,
     OutputFile,
+    check_move,
     check_range,
     file_path,
     join,
@@ -217,6 +218,17 @@ class MemoryFileIO:
             if self._store.files.pop(key, None) is not None:
                 self._drop(key)
 
+    def delete_empty_dir(self, path: str) -> bool:
+        """Remove a folder if nothing is in it."""
+        key = self._key(path)
+        with self._store.lock:
+            if self._store.folders.get(key, {""}):
+                return False
+            del self._store.folders[key]
+            self._store.kept.discard(key)
+            self._drop(key)
+            return True
+
     def delete_dir(self, path: str) -> None:
         """Remove a folder and all below it; a missing one is fine.
 
@@ -236,6 +248,30 @@ class MemoryFileIO:
                 store.kept.discard(name)
             if gone_files or gone_folders:
                 self._drop(key)
+
+    def rename_dir(self, source: str, target: str) -> None:
+        """Move a folder and all below it to a name that is free.
+
+        Raises:
+            NotFoundError: there is no such folder.
+            InvalidInputError: one of the two is the root, or one lies inside the other.
+            StorageError: the new name is taken.
+        """
+        check_move(source, target)
+        old, new = self._key(source), self._key(target)
+        store = self._store
+        with store.lock:
+            if old not in store.folders:
+                raise not_found(self._shown(source))
+            if new in store.files or new in store.folders:
+                raise taken(self._shown(target))
+            self._add_folders(parent(new))
+            moved = {name: new + name[len(old) :] for name in (*store.files, *store.folders) if _below(name, old)}
+            store.files = {moved.get(name, name): file for name, file in store.files.items()}
+            store.folders = {moved.get(name, name): names for name, names in store.folders.items()}
+            store.kept = {moved.get(name, name) for name in store.kept}
+            store.folders[parent(new)].add(new.rpartition("/")[2])
+            self._drop(old)
 
     def sync(self, paths: Sequence[str]) -> None:
         """Check that the files are there; memory is never durable.
@@ -309,3 +345,7 @@ class MemoryFileIO:
 
     def _shown(self, path: str) -> str:
         return join(self.root, path)
+
+
+def _below(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(folder + "/")

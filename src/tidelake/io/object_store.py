@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidelake.errors import InvalidInputError, StorageError, TidelakeError
+from tidelake.errors import InvalidInputError, StorageError, TidelakeError, UnsupportedError
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.fileio import (
     BufferedOutput,
@@ -31,6 +31,7 @@ from tidelake.io.fileio import (
     OutputFile,
     RangeFile,
     Unknown,
+    check_move,
     check_range,
     file_path,
     join,
@@ -338,6 +339,26 @@ class ObjectStoreFileIO:
             raise self._failed(error, "folder could not be listed", path) from None
         for start in range(0, len(keys), _DELETE_BATCH):
             self._delete_keys(keys[start : start + _DELETE_BATCH], path)
+
+    def rename_dir(self, source: str, target: str) -> None:
+        """Refused: an object store copies and deletes one object at a time, and a commit in between would be lost.
+
+        Raises:
+            UnsupportedError: always (`rename-not-atomic`).
+            InvalidInputError: one of the two is the root, or one lies inside the other.
+        """
+        check_move(source, target)
+        raise UnsupportedError(
+            "object store cannot move a folder in one step",
+            code="rename-not-atomic",
+            source=self._shown(source),
+            target=self._shown(target),
+            hint="write the rows into a new table and drop the old one when nobody uses it",
+        )
+
+    def delete_empty_dir(self, path: str) -> bool:
+        """Nothing to do: a prefix without objects is no folder."""
+        return not self.exists(file_path(path))
 
     def sync(self, paths: Sequence[str]) -> None:
         """Nothing to do: an answered put is durable."""

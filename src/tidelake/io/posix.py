@@ -9,7 +9,7 @@ segment.
 """
 
 # The system calls themselves are the subject of this module.
-# ruff: noqa: PTH102, PTH105, PTH108
+# ruff: noqa: PTH102, PTH105, PTH106, PTH108
 
 from __future__ import annotations
 
@@ -96,6 +96,9 @@ class Posix(Protocol):
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder and all below it; links are removed, not followed."""
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder that nothing is in."""
 
     def realpath(self, path: str) -> str:
         """The path with all links resolved as far as it exists."""
@@ -214,6 +217,10 @@ class RealPosix:
     def remove_tree(self, path: str) -> None:
         """Remove a folder and all below it."""
         shutil.rmtree(path)
+
+    def remove_empty(self, path: str) -> None:
+        """Remove a folder that nothing is in."""
+        os.rmdir(path)
 
     def realpath(self, path: str) -> str:
         """The path with all links resolved as far as it exists."""

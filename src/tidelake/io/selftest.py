@@ -7,6 +7,7 @@ S3 do) is found out here, before two writers overwrite each other's snapshot.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from tidelake.errors import NotFoundError, StorageError
@@ -57,7 +58,8 @@ def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
     start = threading.Barrier(len(payloads))
 
     def create(payload: bytes) -> Outcome:
-        start.wait()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            start.wait()
         return io.create_exclusive(path, payload)
 
     if len(payloads) == 1:
@@ -65,7 +67,16 @@ def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
     executor = ThreadExecutor(len(payloads))
     try:
         return executor.map(create, payloads)
+    except RuntimeError as error:
+        raise StorageError(
+            "threads could not be started",
+            root=io.root,
+            cause=str(error),
+            hint="raise the limit of threads or of memory of this process",
+        ) from error
     finally:
+        # Without all of them nobody would pass the barrier, and closing would wait for ever.
+        start.abort()
         executor.close()
 
 
@@ -76,5 +87,5 @@ def _unfit(io: FileIO, found: str, **facts: object) -> StorageError:
         root=io.root,
         found=found,
         **facts,
-        hint="use a local disk or a store with conditional puts (If-None-Match), a catalog lock, or a single writer",
+        hint="use a local disk or a store with conditional puts (If-None-Match); for one writer set unsafe.commit=true",
     )

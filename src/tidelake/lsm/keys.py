@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
-KeyArray = Words | pa.LargeBinaryArray
+KeyArray: TypeAlias = Any
 """The keys of a batch: words, or bytes in memcmp order."""
 
 _SIGN: Final = np.uint64(1 << 63)
@@ -207,7 +207,8 @@ def sortable_words(array: pa.Array) -> Words:
     """
     dtype = array.type
     if pa.types.is_boolean(dtype):
-        return array.cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64)
+        bits: Words = array.cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64)
+        return bits
     if pa.types.is_floating(dtype):
         wide = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
         bits = np.where(np.isnan(wide), np.nan, wide).view(np.uint64)
@@ -355,7 +356,7 @@ def _load(array: pa.LargeBinaryArray, skip: int, *, exact: bool) -> Words:
     starts = offsets[:-1] - begin + skip
     left = np.minimum(offsets[1:] - begin - starts, _WORD)
     every = np.ndarray((len(padded) - _WORD + 1,), dtype=">u8", buffer=padded.data, strides=(1,))
-    words = every[starts].astype(np.uint64)
+    words: Words = every[starts].astype(np.uint64)
     if int(left.min()) < _WORD:
         cut = ((_WORD - left) * 8).astype(np.uint64)
         words = np.where(left == 0, np.uint64(0), (words >> np.minimum(cut, 63)) << np.minimum(cut, 63))

@@ -143,10 +143,61 @@ def is_default_for(dtype: DataType, text: str) -> bool:
         date, separator, time = text.replace("T", " ", 1).partition(" ")
         return _is_date(date) and (not separator or _is_time(time))
     if root in _BRACKETS:
-        opening, closing, call = _BRACKETS[root]
-        bracketed = text.startswith(opening) and text.endswith(closing)
-        return bracketed or (text.upper().startswith(call) and text.endswith(")"))
+        return _is_constructed(dtype, text)
     return False
+
+
+def _is_constructed(dtype: DataType, text: str) -> bool:
+    """Whether the text is a value such as `[1, 2]`, `{k -> v}` or `{1, a}`, every member of which fits its type."""
+    opening, closing, call = _BRACKETS[dtype.root]
+    if text.startswith(opening) and text.endswith(closing):
+        parts, called = _parts(text[1:-1]), False
+    elif text.upper().startswith(call) and text.endswith(")"):
+        parts, called = _parts(text[len(call) : -1]), True
+    else:
+        return False
+    match dtype:
+        case VectorType(element=element, length=length):
+            return len(parts) == length and all(_is_member(element, part) for part in parts)
+        case ElementType(element=element):
+            return all(_is_member(element, part) for part in parts)
+        case RowType(fields=fields):
+            types = [field.type for field in fields]
+            return len(parts) == len(types) and all(map(_is_member, types, parts))
+        case MapType(key=key, value=value):
+            pairs = [parts[place : place + 2] for place in range(0, len(parts), 2)] if called else _arrows(parts)
+            return all(len(pair) == 2 and _is_member(key, pair[0]) and _is_member(value, pair[1]) for pair in pairs)
+    return False
+
+
+def _is_member(dtype: DataType, text: str) -> bool:
+    if text.lower() == "null":
+        return dtype.nullable
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return is_default_for(dtype, text[1:-1] if quoted else text)
+
+
+def _arrows(parts: list[str]) -> list[list[str]]:
+    return [[half.strip() for half in part.split("->", 1)] for part in parts]
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the commas that are outside of brackets and quotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "[{(":
+            depth += 1
+        elif character in "]})":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    last = text[start:].strip()
+    return [*parts, last] if parts or last else []
 
 
 def _number(text: str) -> Decimal | None:

@@ -6,7 +6,7 @@ found by the same paths.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -14,16 +14,23 @@ import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
 from tidelake.spec.avro_decode import Column, RecordLayout
+from tidelake.spec.limits import LIMITS, Limits
+
+_RECORD_BYTES_MIN = 64
+"""No record of a manifest or a list is smaller once it is decoded: its rows of bounds alone take that much."""
 
 
-def read_columnar(file: BinaryIO, layout: RecordLayout, *, path: str, columns: Sequence[str]) -> pa.Table:
+def read_columnar(
+    file: BinaryIO, layout: RecordLayout, *, path: str, columns: Sequence[str], limits: Limits = LIMITS
+) -> pa.Table:
     """Read the wanted columns of metadata records from an ORC or Parquet file.
 
     Raises:
-        FormatError: the bytes are damaged, a required column is missing, or the version is not known.
+        FormatError: the bytes are damaged or grow beyond the limits, a required column is missing, or the version is
+            not known.
     """
     try:
-        table = _read(file)
+        table = _read(file, layout, path, limits)
         version = _column(table, layout.columns[0], layout, path)
         wrong = set(pc.unique(version).to_pylist()) - layout.versions
         if wrong:
@@ -37,16 +44,49 @@ def read_columnar(file: BinaryIO, layout: RecordLayout, *, path: str, columns: S
         raise FormatError(f"{layout.kind} is damaged", path=path, cause=str(cause)[:200]) from cause
 
 
-def _read(file: BinaryIO) -> pa.Table:
+def _read(file: BinaryIO, layout: RecordLayout, path: str, limits: Limits) -> pa.Table:
+    """The whole file, in pieces, so that a small file that claims to be huge is found out before it is."""
+    size = file.seek(0, 2)
+    most = min(limits.manifest_bytes_max, size * limits.manifest_ratio_max)
+    file.seek(0)
     magic = file.read(4)
     file.seek(0)
-    if magic == b"PAR1":
-        import pyarrow.parquet
+    rows, schema, pieces = _parquet(file, most) if magic == b"PAR1" else _orc(file)
+    _hold(rows * _RECORD_BYTES_MIN <= most, layout, path)
+    kept: list[pa.RecordBatch] = []
+    taken = 0
+    for piece in pieces:
+        taken += piece.nbytes
+        _hold(taken <= limits.manifest_bytes_max, layout, path)
+        kept.append(piece)
+    return pa.Table.from_batches(kept) if kept else schema.empty_table()
 
-        return pyarrow.parquet.read_table(file)
+
+_Opened = tuple[int, pa.Schema, Iterator[pa.RecordBatch]]
+"""Rows that a file claims to have, its columns, and the rows piece by piece."""
+
+
+def _parquet(file: BinaryIO, most: int) -> _Opened:
+    import pyarrow.parquet
+
+    reader = pyarrow.parquet.ParquetFile(file)
+    meta = reader.metadata
+    stored = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+    # A value that is stored once may be meant by every row, so that the more is stored the fewer rows are read at once.
+    at_once = max(1, min(65_536, most // max(1, stored)))
+    return meta.num_rows, reader.schema_arrow, reader.iter_batches(batch_size=at_once)
+
+
+def _orc(file: BinaryIO) -> _Opened:
     import pyarrow.orc
 
-    return pyarrow.orc.ORCFile(pa.PythonFile(file, mode="r")).read()
+    reader = pyarrow.orc.ORCFile(pa.PythonFile(file, mode="r"))
+    return reader.nrows, reader.schema, (reader.read_stripe(number) for number in range(reader.nstripes))
+
+
+def _hold(small: bool, layout: RecordLayout, path: str) -> None:
+    if not small:
+        raise FormatError(f"{layout.kind} is larger than any writer makes it", code="too-large", path=path)
 
 
 def _column(table: pa.Table, column: Column, layout: RecordLayout, path: str) -> pa.ChunkedArray:

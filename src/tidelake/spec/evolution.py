@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.casts import CastRule, cast_rule
+from tidelake.spec.casts import CastRule, cast_rule, is_default_for
 from tidelake.spec.option_rules import flag_option, names_option, option_change_problem, rename_in_options
 from tidelake.spec.schema import SCHEMA_VERSION, SYSTEM_FIELD_ID_MIN, Schema, number_column, schema_violations
 from tidelake.spec.type_codec import parse_type
@@ -257,7 +257,8 @@ def _apply_one(draft: _Draft, change: Change) -> _Draft:
         case UpdateComment(path, comment):
             return _update_field(draft, _parts(path), lambda field: replace(field, description=comment))
         case UpdateDefault(path, default):
-            return _update_field(draft, _parts(path), lambda field: replace(field, default=default))
+            _refuse_nested_default(_parts(path), default)
+            return _update_field(draft, _parts(path), lambda field: _with_default(field, default))
         case MoveColumn(path, position):
             return _move(draft, _parts(path), position)
         case SetOption(key, value):
@@ -371,6 +372,7 @@ def _add(draft: _Draft, change: AddColumn) -> _Draft:
     if not dtype.nullable:
         hint = "add it as nullable: rows written before have no value for it"
         raise InvalidInputError("an added column must be nullable", column=_shown(path), hint=hint)
+    _refuse_nested_default(path, change.default)
     numbered, following = number_column(path[-1], dtype, draft.highest_field_id + 1)
     added = replace(numbered, description=change.description, default=change.default)
     position = change.position or _default_position(draft, path)
@@ -381,6 +383,22 @@ def _add(draft: _Draft, change: AddColumn) -> _Draft:
 
     fields = _edit_level(draft.fields, path, edit)
     return replace(draft, fields=fields, highest_field_id=following - 1)
+
+
+def _refuse_nested_default(path: tuple[str, ...], default: str | None) -> None:
+    # Writers fill in whole columns only: a default inside one would be noted and never used.
+    if default is not None and len(path) > 1:
+        hint = "give the whole column a default, or none"
+        raise InvalidInputError("default value of a nested field has no effect", column=_shown(path), hint=hint)
+
+
+def _with_default(column: Field, default: str | None) -> Field:
+    # At once and not only at the end: the reference refuses it even where a later change of the same step mends it.
+    if default is not None and not is_default_for(column.type, default):
+        raise InvalidInputError(
+            "default value does not fit the type", column=column.name, default=default, type=column.type
+        )
+    return replace(column, default=default)
 
 
 def _default_position(draft: _Draft, path: tuple[str, ...]) -> Position:
@@ -400,6 +418,10 @@ def _insert(fields: Fields, added: Field, position: Position, path: tuple[str, .
             index = _index(fields, column, (*path[:-1], column)) + 1
         case Before(column):
             index = _index(fields, column, (*path[:-1], column))
+        case _:
+            raise InvalidInputError(
+                "position of a column is not known", column=_shown(path), hint="use First, Last, After or Before"
+            )
     return (*fields[:index], added, *fields[index:])
 
 

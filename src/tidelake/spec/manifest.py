@@ -75,6 +75,7 @@ LAYOUT = RecordLayout("manifest", frozenset({VERSION}), tuple(_columns()))
 ENTRIES = pa.schema([field for field in LAYOUT.schema if field.name != "version"])
 """The columns of an entries table."""
 _EMPTY = ENTRIES.empty_table()
+_Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 IDENTITY_COLUMNS = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 PRUNING_COLUMNS = ("kind", "partition", "bucket", "total_buckets", "level")
@@ -290,37 +291,57 @@ def identities(entries: pa.Table) -> pa.LargeBinaryArray:
     return encode_records(_IDENTITY_FIELDS, [entries.column(name) for name in IDENTITY_COLUMNS])
 
 
-def merge_entries(entries: pa.Table) -> pa.Table:
-    """The net effect of entries in order: an ADD and its DELETE cancel, whatever is left is kept.
+def merge_entries(entries: pa.Table, *, whole: bool = False) -> pa.Table:
+    """The net effect of entries in order: an ADD and the DELETE after it cancel, whatever is left is kept.
 
-    A DELETE without its ADD stays (its ADD is in a manifest that was not read). A file that was added, deleted and
-    added again counts once.
+    A DELETE without its ADD stays (its ADD is in a manifest that was not read), unless the entries are the `whole` of
+    a state, where nothing lies before them. A file that was added, deleted and added again counts once.
 
     Raises:
-        FormatError: a file is added or deleted twice.
+        FormatError: a file is added while it is there (`double-entry`), or deleted while it is gone
+            (`delete-without-add`, or `double-entry` if it was there before).
     """
     kinds = entries.column("kind")
     if entries.num_rows == 0 or (pc.sum(kinds).as_py() == 0 and not _has_duplicates(entries)):
         return entries
-    keys = identities(entries)
-    numbers = pa.array(np.arange(entries.num_rows, dtype=np.int64))
-    sign = pc.subtract(pa.scalar(1, _INT), pc.multiply(kinds, pa.scalar(2, _INT)))
-    grouped = (
-        pa.table({"key": keys, "net": sign, "last": numbers})
-        .group_by("key", use_threads=False)
-        .aggregate([("net", "sum"), ("last", "max")])
-    )
-    net = grouped.column("net_sum")
-    if pc.any(pc.greater(pc.abs(net), 1)).as_py():
-        place = grouped.filter(pc.greater(pc.abs(net), 1)).column("last_max")[0].as_py()
+    order, codes = _by_identity(entries)
+    sorted_kinds = kinds.to_numpy()[order]
+    again = codes[1:] == codes[:-1]
+    doubled = np.flatnonzero(again & (sorted_kinds[1:] == sorted_kinds[:-1]))
+    if len(doubled):
+        # Additions and deletions of one file take turns; a sum of them would let ADD ADD DELETE DELETE pass.
+        place = int(order[doubled[0] + 1])
         raise FormatError(
             "file is added or deleted twice",
             code="double-entry",
             file=entries.column("file_name")[place].as_py(),
             bucket=entries.column("bucket")[place].as_py(),
         )
-    kept = grouped.filter(pc.not_equal(net, 0)).column("last_max").combine_chunks()
-    return entries.take(kept.take(pc.sort_indices(kept)))
+    last = np.concatenate([~again, [True]])
+    first = np.concatenate([[True], ~again])
+    if whole and (sorted_kinds[first] == DELETE).any():
+        place = int(order[first][sorted_kinds[first] == DELETE][0])
+        name = entries.column("file_name")[place].as_py()
+        raise FormatError("manifests delete a file that is not there", code="delete-without-add", file=name)
+    counts = np.flatnonzero(last) - np.flatnonzero(first) + 1
+    kept = np.sort(order[last][counts % 2 == 1])
+    return entries.take(pa.array(kept))
+
+
+def repeated_identity(entries: pa.Table) -> int | None:
+    """The place of an entry whose file another entry names too, whatever they do to it; None if there is none."""
+    if entries.num_rows < 2 or not _has_duplicates(entries):
+        return None
+    order, codes = _by_identity(entries)
+    again = np.flatnonzero(codes[1:] == codes[:-1])
+    return int(order[again[0] + 1]) if len(again) else None
+
+
+def _by_identity(entries: pa.Table) -> tuple[_Places, _Places]:
+    """The entries' places, those of one file side by side in their order, and a number for the file of each."""
+    codes = identities(entries).dictionary_encode().indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    return order, codes[order]
 
 
 def _has_duplicates(entries: pa.Table) -> bool:

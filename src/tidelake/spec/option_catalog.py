@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from tidelake import options as declared
+from tidelake.errors import InvalidInputError
 from tidelake.options import UnknownKey
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "OLD_SPELLINGS",
     "CatalogEntry",
     "FamilyEntry",
+    "check_values",
     "current_spelling",
     "is_immutable",
     "is_known",
@@ -559,6 +561,113 @@ _FIELD_PREFIX = "fields."
 _FIELD_SHAPE = re.compile(r"fields\.<\w+>\.(.+)")
 _FIELD_SUFFIXES = tuple(match[1] for entry in FAMILY_ENTRIES if (match := _FIELD_SHAPE.fullmatch(entry.shape)))
 _FIELD_SUFFIX_PARTS = max(suffix.count(".") + 1 for suffix in _FIELD_SUFFIXES)
+
+
+_CHOICES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bucket-function.type": "default mod hive",
+        "changelog-producer": "none input full-compaction lookup",
+        "consumer.mode": "exactly-once at-least-once",
+        "clustering.incremental.mode": "global-sort local-sort",
+        "data-file.external-paths.strategy": "none specific-fs round-robin entropy-inject weight-robin",
+        "file.format": "parquet orc avro",
+        "format-table.implementation": "paimon engine",
+        "incremental-between-scan-mode": "auto delta changelog diff",
+        "lookup-compact": "radical gentle",
+        "merge-engine": "deduplicate partial-update aggregation first-row",
+        "metastore.tag-to-partition.preview": "none process-time watermark batch",
+        "partition.expiration-strategy": "values-time update-time",
+        "partition.sink-strategy": "none hash partition-dynamic",
+        "sequence.field.sort-order": "ascending descending",
+        "snapshot.expire.execution-mode": "sync async",
+        "sort-compaction.range-strategy": "size quantity",
+        "sort-engine": "loser-tree min-heap",
+        "tag.automatic-creation": "none process-time watermark batch",
+        "tag.creation-period": "daily hourly two-hours",
+        "tag.period-formatter": "with-dashes without-dashes without-dashes-and-spaces",
+        "variant.shredding.inferenceMode": "per-file adaptive",
+        "write.sequence-number-init-mode": "scan snapshot",
+    }
+)
+"""The values of keys that take one of a few, as far as they are certain."""
+
+_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "commit.max-retries": 0,
+        "compaction.min.file-num": 1,
+        "dynamic-bucket.target-row-num": 1,
+        "local-sort.max-num-file-handles": 1,
+        "manifest.merge-min-count": 1,
+        "num-levels": 1,
+        "num-sorted-run.compaction-trigger": 1,
+        "num-sorted-run.stop-trigger": 1,
+        "page-size": 1,
+        "read.batch-size": 1,
+        "snapshot.expire.limit": 1,
+        "snapshot.num-retained.max": 1,
+        "snapshot.num-retained.min": 1,
+        "changelog.num-retained.max": 1,
+        "changelog.num-retained.min": 1,
+        "source.split.open-file-cost": 0,
+        "source.split.target-size": 1,
+        "tag.num-retained-max": 1,
+        "write.batch-size": 1,
+    }
+)
+"""The least value of keys where a smaller one would make no sense."""
+
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
+    {
+        "boolean": declared.parse_bool,
+        "integer": declared.parse_int,
+        "long": lambda text: declared.parse_int(text, bits=64),
+        "double": declared.parse_float,
+        "duration": declared.parse_duration,
+        "memorysize": declared.parse_bytes,
+        "map": declared.parse_map,
+    }
+)
+_LOOSE: Final = frozenset({"parquet.enable.dictionary"})
+"""Keys whose readers take more than the type says."""
+
+
+def check_values(options: Mapping[str, str]) -> None:
+    """Check the value of every key that is known: its type, its range, its choices. Other keys are not judged.
+
+    Raises:
+        InvalidInputError: (``option-value``) when one is not of the form its key takes.
+    """
+    checked = declared.check_declared(options)
+    for key, text in options.items():
+        problem = _value_problem(current_spelling(key), text, typed=key not in checked)
+        if problem is not None:
+            raise InvalidInputError(
+                "option has a value of the wrong form",
+                code="option-value",
+                key=key,
+                value=text[:80],
+                expected=problem,
+                hint=f"give {key} {problem}",
+            )
+
+
+def _value_problem(key: str, text: str, *, typed: bool) -> str | None:
+    """The form that the key takes, if the text is not of it."""
+    entry = KNOWN.get(key)
+    if entry is None or key in _LOOSE:
+        return None
+    choices = _CHOICES.get(key, "").split()
+    if choices and text.strip().lower().replace("_", "-") not in choices:
+        return "one of " + ", ".join(choices)
+    parse = _PARSERS.get(entry.type_name)
+    if parse is None or not (typed or key in _LEAST):
+        return None
+    try:
+        value = parse(text)
+    except ValueError as error:
+        return str(error)
+    least = _LEAST.get(key)
+    return f"at least {least}" if least is not None and isinstance(value, int) and value < least else None
 
 
 def is_known(key: str) -> bool:

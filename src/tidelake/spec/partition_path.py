@@ -97,7 +97,7 @@ def partition_paths(
     for array, dtype in zip(decode_rows(unique_rows, types), types, strict=True):
         cache: dict[object, str] = {}
         texts = []
-        for value in _internal_values(array, dtype):
+        for value in internal_values(array, dtype):
             # 0.0 and -0.0 are one key of a dictionary but two directories.
             key = str(value) if isinstance(value, float) else value
             if key not in cache:
@@ -166,7 +166,8 @@ def _path(names: Sequence[str], segments: Sequence[str]) -> str:
     return "".join(f"{name}={segment}/" for name, segment in zip(names, segments, strict=True))
 
 
-def _internal_values(array: pa.Array, dtype: DataType) -> list[Any]:
+def internal_values(array: pa.Array, dtype: DataType) -> list[Any]:
+    """The values of a column in the form that `value_text` takes: days, milliseconds, (milliseconds, nanoseconds)."""
     values: list[Any]
     if dtype.root in (Root.DATE, Root.TIME):
         values = array.cast(pa.int32()).to_pylist()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.casts import is_default_for
+from tidelake.spec.format_types import unstorable
 from tidelake.spec.json_doc import (
     INT32_MAX,
     dump,
@@ -260,6 +261,8 @@ def new_schema(
         dtype = with_nullable(dtype, False) if column.name in not_null else dtype
         numbered, next_id = number_column(column.name, dtype, next_id)
         fields.append(replace(numbered, description=column.description, default=column.default))
+    if not fields:
+        raise InvalidInputError("table needs at least one column", hint='name some: {"id": "BIGINT", "v": "STRING"}')
     schema = Schema(
         id=0,
         fields=tuple(fields),
@@ -302,6 +305,7 @@ def _keys(given: tuple[str, ...], options: dict[str, str], option: str) -> tuple
 def schema_violations(schema: Schema) -> Iterator[InvalidInputError]:
     """Every rule of the format that the schema breaks, as the error to raise for it."""
     yield from _column_violations(schema)
+    yield from _format_violations(schema)
     yield from _key_violations(schema)
     if set(schema.primary_keys) | set(schema.partition_keys) <= set(schema.names):
         yield from _bucket_violations(schema)
@@ -333,6 +337,23 @@ def _column_violations(schema: Schema) -> Iterator[InvalidInputError]:
             yield InvalidInputError(
                 "default value does not fit the type", column=name, default=column.default, type=column.type
             )
+
+
+def _format_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    for key in ("file.format", "changelog-file.format"):
+        file_format = schema.options.get(key, "").strip().lower()
+        for column in schema.fields:
+            found = unstorable(file_format, column.type)
+            if found is not None:
+                yield InvalidInputError(
+                    "type cannot be stored in files of this format",
+                    code="type-format",
+                    column=column.name,
+                    type=found,
+                    option=key,
+                    value=file_format,
+                    hint=f"set {key} to parquet, or choose another type",
+                )
 
 
 def _type_violations(column: Field) -> Iterator[InvalidInputError]:

@@ -158,6 +158,11 @@ class Field:
     description: str | None = None
     default: str | None = None
 
+    @property
+    def comment(self) -> str | None:
+        """The description under the name that users give it."""
+        return self.description
+
     def __str__(self) -> str:
         return f"`{self.name}` {self.type}"
 

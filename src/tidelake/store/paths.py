@@ -26,6 +26,9 @@ class PathOptions(OptionGroup):
     data_directory: str | None = option(
         "data-file.path-directory", None, doc="Folder of the data inside the table.", affects=_BOTH, immutable=True
     )
+    external_paths: str | None = option(
+        "data-file.external-paths", None, doc="Roots outside the table that may hold its data files.", affects=_BOTH
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,14 @@ class SnapshotStore:
         """Create the snapshot's file if the id is free: the one atomic step of a commit."""
         return self._files.publish(snapshot.id, snapshot_to_json(snapshot))
 
+    def delete(self, snapshot_id: int) -> None:
+        """Remove a snapshot's file; a missing one is fine. Its files are unreachable from then on.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        self._files.delete(snapshot_id)
+
     def hint_latest(self, snapshot_id: int) -> None:
         """Note the newest id for readers; never fails, because nothing depends on it."""
         self._files.write_hint_latest(snapshot_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelake.errors import NotFoundError
 from tidelake.io.env import Env
 from tidelake.spec.avro import codec_name
 from tidelake.spec.layout import TableLayout
@@ -25,6 +26,17 @@ class TableStore:
     schemas: SchemaStore
     manifests: ManifestStore
     progress: ProgressStore
+
+    def refuse_dropped(self) -> None:
+        """Tell a table without snapshots from one that is no longer there.
+
+        Raises:
+            NotFoundError: the schema that the handle was opened with is gone.
+        """
+        if not self.env.io.exists(self.layout.schema_path(self.schema.id), folder=False):
+            raise NotFoundError(
+                "table does not exist any more", code="table-not-found", table=self.env.io.root, hint="it was dropped"
+            )
 
 
 def open_stores(

@@ -34,6 +34,7 @@ from tidelake.io.fileio import (
     InputFile,
     Outcome,
     OutputFile,
+    RangeFile,
     Unknown,
     join,
     not_found,
@@ -43,7 +44,7 @@ from tidelake.io.posix import Posix, Stat
 
 R = TypeVar("R")
 
-READS = frozenset({"read", "read_range", "open_input", "exists", "status", "list"})
+READS = frozenset({"read", "read_range", "open_input", "input_read", "exists", "status", "list"})
 """The operations that change nothing."""
 
 
@@ -191,6 +192,12 @@ class _Wrapped(ABC):
     def delete_dir(self, path: str) -> None:
         self._run("delete_dir", path, lambda: self.inner.delete_dir(path))
 
+    def rename_dir(self, source: str, target: str) -> None:
+        self._run("rename_dir", target, lambda: self.inner.rename_dir(source, target))
+
+    def delete_empty_dir(self, path: str) -> bool:
+        return self._run("delete_empty_dir", path, lambda: self.inner.delete_empty_dir(path))
+
     def sync(self, paths: Sequence[str]) -> None:
         self._run("sync", paths[0] if len(paths) == 1 else "", lambda: self.inner.sync(paths))
 
@@ -212,6 +219,23 @@ class _Wrapped(ABC):
 
 def _write(output: OutputFile, data: bytes | memoryview) -> None:
     output.write(data)
+
+
+class _FaultyInput(RangeFile):
+    """An open file each read of which is an operation of its own."""
+
+    def __init__(self, inner: InputFile, run: Callable[[Callable[[], bytes]], bytes]) -> None:
+        super().__init__(inner.size(), lambda start, length: run(lambda: self._fetch(start, length)))
+        self._inner = inner
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        self._inner.seek(start)
+        return self._inner.read(length)
+
+    def close(self) -> None:
+        # Without a fault: the kernel closes the files of the dead too.
+        self._inner.close()
+        super().close()
 
 
 class FaultyFileIO(_Wrapped):
@@ -243,6 +267,9 @@ class FaultyFileIO(_Wrapped):
     def revive(self) -> None:
         """Start the process again; the storage is as the crash left it."""
         self._tape.crashed = False
+
+    def open_input(self, path: str) -> InputFile:
+        return _FaultyInput(super().open_input(path), lambda read: self._run("input_read", path, read))
 
     def sub(self, path: str) -> FaultyFileIO:
         below = FaultyFileIO.__new__(FaultyFileIO)
@@ -417,6 +444,9 @@ class FaultyPosix:
 
     def remove_tree(self, path: str) -> None:
         self._call("remove_tree", path, lambda: self.inner.remove_tree(path))
+
+    def remove_empty(self, path: str) -> None:
+        self._call("remove_empty", path, lambda: self.inner.remove_empty(path))
 
     def realpath(self, path: str) -> str:
         return self.inner.realpath(path)

@@ -3,8 +3,9 @@
 `ForgettingPosix` keeps two pictures of every file and folder: what processes see, and what is certain to survive a
 power loss. `fsync` of a file makes its bytes certain, `fsync` of a folder the names in it; nothing else does. At
 `crash` the rest is decided by a seed: of the names added or removed since the last sync of their folder any subset
-survives, and a file that was not synced comes back old, empty, torn, zeroed or whole. That is harsher than most file
-systems, and no harsher than POSIX.
+survives, and a file that was not synced comes back old, empty, torn, zeroed or whole. A rename survives whole or not
+at all, because file systems note it as one change, also between two folders. That is harsher than most file systems,
+and no harsher than POSIX.
 
 `UnsyncedFileIO` is `LocalFileIO`, unchanged, over that disk: what is tested is the order of syncs that production runs.
 """
@@ -26,6 +27,18 @@ from tidelake.testing.faulty import FaultyPosix
 
 
 @dataclass(slots=True, eq=False)
+class _Fate:
+    """Whether a change survives a crash; two halves of a rename between folders share one."""
+
+    survives: bool | None = None
+
+    def decide(self, ids: Ids) -> bool:
+        if self.survives is None:
+            self.survives = ids.random() < 0.5
+        return self.survives
+
+
+@dataclass(slots=True, eq=False)
 class _Node:
     """A file or a folder: as seen, and as certain. `changes` are the names touched since the folder was synced."""
 
@@ -36,11 +49,11 @@ class _Node:
     synced_data: bytes | None = None
     names: dict[str, _Node] = field(default_factory=dict)
     synced_names: dict[str, _Node] = field(default_factory=dict)
-    changes: list[dict[str, _Node | None]] = field(default_factory=list)
+    changes: list[tuple[dict[str, _Node | None], _Fate]] = field(default_factory=list)
 
-    def change(self, change: dict[str, _Node | None]) -> None:
+    def change(self, change: dict[str, _Node | None], fate: _Fate | None = None) -> None:
         """Set or (None) remove names, all or none of which survive a crash."""
-        self.changes.append(change)
+        self.changes.append((change, fate or _Fate()))
         _apply(self.names, change)
 
 
@@ -69,8 +82,8 @@ class ForgettingPosix:
                 seen.add(node.number)
                 if node.folder:
                     names = dict(node.synced_names)
-                    for change in node.changes:
-                        if ids.random() < 0.5:
+                    for change, fate in node.changes:
+                        if fate.decide(ids):
                             _apply(names, change)
                     node.names, node.synced_names, node.changes = names, dict(names), []
                     todo += [names[name] for name in sorted(names)]
@@ -121,6 +134,8 @@ class ForgettingPosix:
             node = self._find(path)
             if not node.folder:
                 raise _error(errno.ENOTDIR)
+            for _, fate in node.changes:
+                fate.survives = True
             node.synced_names, node.changes = dict(node.names), []
 
     def link(self, source: str, target: str) -> None:
@@ -146,8 +161,9 @@ class ForgettingPosix:
             if folder is old_folder:
                 folder.change({name: node, old_name: None})
             else:
-                folder.change({name: node})
-                old_folder.change({old_name: None})
+                fate = _Fate()
+                folder.change({name: node}, fate)
+                old_folder.change({old_name: None}, fate)
 
     def unlink(self, path: str) -> None:
         with self._lock:
@@ -184,6 +200,14 @@ class ForgettingPosix:
                     node.change({name: None})
                     if child.folder:
                         todo.append(child)
+            folder, name = self._parent(path)
+            folder.change({name: None})
+
+    def remove_empty(self, path: str) -> None:
+        with self._lock:
+            node = self._find(path)
+            if not node.folder or node.names:
+                raise _error(errno.ENOTEMPTY if node.folder else errno.ENOTDIR)
             folder, name = self._parent(path)
             folder.change({name: None})
 

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import shutil
 import subprocess
 import sys
+from datetime import date, time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 
 import tidelake as tl
-from tidelake.cli import exit_code
+from tidelake.cli import exit_code, source
+from tidelake.cli import run as main_run
 from tidelake.cli.commands import cli
 from tidelake.cli.demo import run_demo
 
 
+@pytest.fixture(autouse=True)
+def _nobody_elses_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TIDELAKE_WAREHOUSE", "TIDELAKE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-settings"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo") / "lake"
+    with contextlib.redirect_stdout(io.StringIO()):
+        run_demo(str(folder), as_json=True)
+    return folder
+
+
 @pytest.fixture
-def lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    run_demo(str(tmp_path / "lake"), as_json=True)
-    capsys.readouterr()
-    return tmp_path / "lake"
+def lake(tmp_path: Path, made: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "lake"))
 
 
 def run(*arguments: str) -> Result:
@@ -137,7 +158,7 @@ def test_head_prints_rows_with_columns_conditions_and_time_travel(lake: Path) ->
 def test_show_tells_a_table_at_a_glance(lake: Path) -> None:
     facts = answer("-w", str(lake), "show", "shop.orders")
     assert isinstance(facts, dict)
-    assert (facts["rows"], facts["files"], facts["partitioned by"]) == (189, 3, ["dt"])
+    assert (facts["rows"], facts["files"], facts["partition_by"]) == (189, 3, ["dt"])
     assert "DECIMAL(10, 2)" in run("-w", str(lake), "show", "shop.orders").output
 
 
@@ -165,10 +186,458 @@ def test_compact_shows_its_plan_and_asks_before_it_rewrites(lake: Path) -> None:
         table.write([{"id": 1000 + number, "dt": "2026-11-15"}])
     before = table.files().num_rows
     asked = CliRunner().invoke(cli, ["-w", str(lake), "compact", "shop.orders"], input="n\n")
-    assert "rewrites of" in asked.output
+    assert "joins 7 files" in asked.output
     assert table.files().num_rows == before
     assert answer("-w", str(lake), "compact", "shop.orders")["files"] == 7  # type: ignore[index]
     done = run("-w", str(lake), "compact", "shop.orders", "--yes")
     assert done.exit_code == 0, done.output
     assert table.files().num_rows == before - 6
     assert table.count() == 195
+
+
+# ------------------------------------------------------------------------------------------------ where and how
+
+
+def shell(*arguments: str, cwd: Path, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from tidelake.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        input=text,
+        env={**{k: v for k, v in os.environ.items() if not k.startswith("TIDELAKE")}, "HOME": str(cwd), **environment},
+    )
+
+
+def main_code(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main_run(arguments)
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_the_lake_may_be_named_before_or_after_the_command(lake: Path) -> None:
+    assert answer("-w", str(lake), "ls") == answer("ls", "-w", str(lake)) == ["shop"]
+    assert json.loads(run("--json", "-w", str(lake), "ls").stdout) == ["shop"]
+
+
+def test_the_lake_comes_from_the_environment_or_a_file_the_nearest_wins(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tl.connect(tmp_path / "other").create_database("elsewhere")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    (tmp_path / "settings" / "tidelake").mkdir(parents=True)
+    (tmp_path / "settings" / "tidelake" / "config.toml").write_text(f'warehouse = "{tmp_path}/other"')
+    assert answer("ls") == ["elsewhere"]
+    (tmp_path / "tidelake.toml").write_text('warehouse = "lake"')
+    assert answer("ls") == ["shop"]
+    monkeypatch.setenv("TIDELAKE_WAREHOUSE", str(tmp_path / "other"))
+    assert answer("ls") == ["elsewhere"]
+    assert answer("ls", "-w", str(lake)) == ["shop"]
+    monkeypatch.delenv("TIDELAKE_WAREHOUSE")
+    monkeypatch.setenv("TIDELAKE_CONFIG", str(tmp_path / "settings" / "tidelake" / "config.toml"))
+    assert answer("ls") == ["elsewhere"]
+
+
+@pytest.mark.parametrize(
+    "text", ["warehouse = ", "warehouse = 3", 'warehose = "x"', "storage = 3", '[storage]\nsecret_key = "hush"\n[x]']
+)
+def test_a_bad_file_of_settings_is_named_and_its_values_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidelake.toml").write_text(text)
+    result = run("ls")
+    assert isinstance(result.exception, tl.InvalidInputError)
+    assert "tidelake.toml" in str(result.exception)
+    assert "hush" not in str(result.exception)
+
+
+def test_a_named_file_of_settings_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELAKE_CONFIG", str(tmp_path / "nothing.toml"))
+    assert isinstance(run("ls").exception, tl.InvalidInputError)
+
+
+def test_storage_options_of_the_file_do_not_reach_a_folder_that_was_named_otherwise(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidelake.toml").write_text('warehouse = "s3://bucket/lake"\n[storage]\nregion = "x"')
+    assert answer("-w", str(lake), "ls") == ["shop"]
+
+
+def test_one_table_is_opened_by_its_folder(lake: Path) -> None:
+    path = str(lake / "shop.db" / "orders")
+    facts = answer("--table-path", path, "show")
+    assert isinstance(facts, dict)
+    assert facts["rows"] == 189
+    assert isinstance(run("--table-path", path, "show", "shop.orders").exception, tl.InvalidInputError)
+    assert isinstance(run("--table-path", path, "ls").exception, tl.InvalidInputError)
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("show", "shop.order"), "did you mean shop.orders?"),
+        (("show", "shop.nothing"), "tables are shop.orders"),
+        (("show", "nothing.x"), "databases are shop"),
+        (("show", "orders"), "table name must be database.table"),
+        (("show",), "no table given"),
+        (("ls", "nothing"), "databases are shop"),
+        (("head", "shop.orders", "--at", "99"), "snapshot does not exist"),
+        (("head", "shop.orders", "--at", "1", "--tag", "x"), "only one point in time"),
+        (("head", "shop.orders", "--columns", "nothing"), "nothing"),
+        (("head", "shop.orders", "-n", "-1"), "-1"),
+        (("head", "shop.orders", "-n", "x"), "not a valid integer"),
+        (("write", "shop.orders"), "write takes TABLE FILE"),
+        (("write", "shop.orders", "nothing.csv"), "file does not exist"),
+        (("write", "shop.orders", "rows.xyz"), "not known by its ending"),
+        (("write", "shop.orders", "-"), "--format"),
+        (("write", "shop.orders", "x.csv", "--mode", "overwrite", "--yes", "--partition", "dt"), "KEY=VALUE"),
+        (("nothing",), "No such command"),
+        (("ls", "--nothing"), "No such option"),
+    ],
+)
+def test_a_mistake_exits_with_1_and_says_what_to_do(
+    lake: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str
+) -> None:
+    code, out, err = main_code(capsys, "-w", str(lake), *arguments)
+    assert (code, out) == (1, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_damage_exits_with_2_and_a_bug_with_3(
+    lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelake.table import Table
+
+    for path in (lake / "shop.db" / "orders").rglob("data-*.parquet"):
+        path.write_bytes(path.read_bytes()[:-9])
+    assert main_code(capsys, "-w", str(lake), "head", "shop.orders")[0] == 2
+    assert main_code(capsys, "-w", str(lake), "check", "shop.orders")[0] == 2
+    monkeypatch.setattr(Table, "to_arrow", lambda *_, **__: 1 / 0)
+    code, out, err = main_code(capsys, "-w", str(lake), "head", "shop.orders")
+    assert (code, out) == (3, "")
+    assert "ZeroDivisionError" in err
+    assert "bug in tidelake" in err
+
+
+def test_ctrl_c_stops_with_the_code_of_a_stopped_command(
+    lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelake.table import Table
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "to_arrow", stop)
+    assert main_code(capsys, "-w", str(lake), "head", "shop.orders")[0] == 130
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(lake: Path) -> None:
+    code = "from tidelake.cli import main; main()"
+    command = f"{sys.executable} -c '{code}' -w {lake} snapshots shop.orders | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("snapshot_id")
+    assert done.stderr == ""
+
+
+# ------------------------------------------------------------------------------------------------ looking
+
+
+def test_an_empty_lake_says_so_without_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = main_code(capsys, "-w", str(tmp_path / "new"), "ls")
+    assert (code, out) == (0, "")
+    assert "no database in" in err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "schema", "head", "snapshots", "files", "manifests", "partitions", "compact", "check"]
+)
+def test_every_command_takes_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    tl.connect(tmp_path).create_table("a.b", {"id": "INT", "v": "STRING"})
+    for more in ((), ("--json",)):
+        code, out, _ = main_code(capsys, "-w", str(tmp_path), command, "a.b", *more)
+        assert code == 0
+        assert json.loads(out) is not None if more else out
+
+
+def test_text_in_a_pipe_is_aligned_and_has_no_frames(lake: Path) -> None:
+    lines = run("-w", str(lake), "partitions", "shop.orders").stdout.splitlines()
+    assert lines[0].split()[:2] == ["partition", "record_count"]
+    assert sorted(line.split()[:2] for line in lines[1:]) == [[f"dt=2026-11-{day}", "63"] for day in (13, 14, 15)]
+
+
+def test_wide_system_tables_are_brief_unless_all_is_asked_for(lake: Path) -> None:
+    brief = run("-w", str(lake), "snapshots", "shop.orders").stdout
+    every = run("-w", str(lake), "snapshots", "shop.orders", "--all").stdout
+    assert "base_manifest_list" not in brief
+    assert "base_manifest_list" in every
+
+
+def test_values_and_names_cannot_steer_the_terminal_or_break_the_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tidelake.cli.output import show_table
+
+    hostile = "[/red]\x1b[2J[bold]\nnew line"
+    table = tl.connect(tmp_path).create_table("a.b", {hostile: "STRING", "n": "INT"}, comment=hostile)
+    table.write([{hostile: hostile, "n": 1}])
+    for command in ("show", "schema", "head", "files", "schemas"):
+        code, out, _ = main_code(capsys, "-w", str(tmp_path), command, "a.b")
+        assert code == 0
+        assert "\x1b" not in out
+    show_table(table.to_arrow(), title=hostile, as_json=False, whole=True, boxed=True)
+    drawn = capsys.readouterr().out
+    assert "\x1b" not in drawn
+    assert "[/red]" in drawn
+
+
+def test_json_is_strict_for_values_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"f": "DOUBLE", "t": "TIMESTAMP(9)", "b": "BYTES", "m": "MAP<STRING, INT>", "r": "ROW<t TIMESTAMP(9)>"}
+    table = tl.connect(tmp_path).create_table("a.b", columns)
+    nanos = pa.array([1_794_795_263_123_456_789], pa.timestamp("ns"))
+    rows = pa.table(
+        {
+            "f": [float("nan")],
+            "t": nanos,
+            "b": [b"\x01\xff"],
+            "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())),
+            "r": pa.StructArray.from_arrays([nanos], ["t"]),
+        }
+    )
+    table.write(rows)
+    [row] = json.loads(main_code(capsys, "-w", str(tmp_path), "head", "a.b", "--json")[1], parse_constant=pytest.fail)
+    assert row["f"] == "nan"
+    assert row["t"].endswith("23.123456789")
+    assert row["r"]["t"].endswith("23.123456789")
+    assert row["b"] == "01ff"
+    assert row["m"] == [["k", 1]]
+    assert "123456789" in main_code(capsys, "-w", str(tmp_path), "head", "a.b")[1]
+
+
+def test_secrets_among_the_options_are_not_printed(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="not known"):
+        tl.connect(tmp_path).create_table("a.b", {"id": "INT"}, options={"fs.s3.secret-key": "hush"})
+    for command in ("show", "schema", "options", "schemas"):
+        for more in ((), ("--json",)):
+            shown = run("-w", str(tmp_path), command, "a.b", *more).output
+            assert "hush" not in shown
+            assert "***" in shown
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+ROWS = pa.table({"id": pa.array([900, 901], pa.int64()), "status": ["new", None], "dt": ["2026-11-15"] * 2})
+
+
+def put(path: Path, kind: str) -> bytes:
+    """The same two rows in a format."""
+    if kind == "parquet":
+        pa.parquet.write_table(ROWS, path)
+    elif kind == "arrow-file":
+        with pa.ipc.new_file(path, ROWS.schema) as sink:
+            sink.write_table(ROWS)
+    elif kind == "arrow":
+        with pa.ipc.new_stream(path, ROWS.schema) as sink:
+            sink.write_table(ROWS)
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_pylist()))
+    else:
+        cut = "\t" if kind == "tsv" else ","
+        path.write_text(cut.join(("id", "status", "dt")) + f"\n900{cut}new{cut}2026-11-15\n901{cut}{cut}2026-11-15\n")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrow-file", "jsonl", "csv", "tsv"])
+def test_write_reads_every_format_from_a_file_and_from_standard_input(lake: Path, tmp_path: Path, kind: str) -> None:
+    ending = "arrow" if kind == "arrow-file" else kind
+    content = put(tmp_path / f"rows.{ending}", kind)
+    assert answer("-w", str(lake), "write", "shop.orders", str(tmp_path / f"rows.{ending}"))["rows"] == 2  # type: ignore[index]
+    table = tl.connect(lake).table("shop.orders")
+    wanted = [(900, "new"), (901, None)]
+    found = table.to_arrow(columns=["id", "status"], where="id >= 900").to_pylist()
+    assert sorted((row["id"], row["status"]) for row in found) == wanted
+    if kind == "arrow-file":
+        return  # the form with an index at its end cannot come through a pipe
+    piped = CliRunner().invoke(cli, ["-w", str(lake), "write", "shop.orders", "-", "--format", ending], input=content)
+    assert piped.exit_code == 0, piped.exception
+    assert table.count(where="id >= 900") == 4
+
+
+def test_write_unpacks_compressed_texts(lake: Path, tmp_path: Path) -> None:
+    import gzip
+
+    for kind in ("csv", "jsonl"):
+        content = put(tmp_path / f"rows.{kind}", kind)
+        (tmp_path / f"rows.{kind}.gz").write_bytes(gzip.compress(content))
+        done = answer("-w", str(lake), "write", "shop.orders", str(tmp_path / f"rows.{kind}.gz"))
+        assert done["rows"] == 2  # type: ignore[index]
+
+
+def test_nothing_between_commas_is_null_and_quotes_are_the_empty_text(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('id,status,dt\n1000,,x\n1001,"",x\n1002,NA,x\n1003,"a\nb",x\n')
+    answer("-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"))
+    rows = tl.connect(lake).table("shop.orders").to_arrow(columns=["id", "status"], where="id >= 1000").to_pylist()
+    assert {row["id"]: row["status"] for row in rows} == {1000: None, 1001: "", 1002: "NA", 1003: "a\nb"}
+
+
+def test_json_lines_hold_dates_times_and_rows_and_blank_lines(tmp_path: Path) -> None:
+    columns = {"d": "DATE", "t": "TIME(3)", "r": "ROW<d DATE, n INT>", "a": "ARRAY<DATE>"}
+    table = tl.connect(tmp_path / "lake").create_table("a.b", columns)
+    (tmp_path / "rows.jsonl").write_text(
+        '{"d": "2026-11-15", "t": "10:20:30", "r": {"d": "1969-12-31", "n": 1}, "a": ["2026-01-01"]}\n\n{"d": null}\n'
+    )
+    answer("-w", str(tmp_path / "lake"), "write", "a.b", str(tmp_path / "rows.jsonl"))
+    first, second = sorted(table.to_arrow().to_pylist(), key=lambda row: row["d"] is None)
+    assert first["d"] == date(2026, 11, 15)
+    assert first["t"] == time(10, 20, 30)
+    assert first["r"] == {"d": date(1969, 12, 31), "n": 1}
+    assert first["a"] == [date(2026, 1, 1)]
+    assert second["d"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("rows.csv", "id,dt\n1,x\ny,x\n", "Row #3"),
+        ("rows.csv", "id,nothing\n1,x\n", "column=`nothing`"),
+        ("rows.csv", "id,dt\n1\n", "Expected 2 columns"),
+        ("rows.csv", "dt\nx\n", "column=`id`"),
+        ("rows.csv", "", "Empty CSV"),
+        ("rows.jsonl", '{"id": 1}\n{"id": "x"}\n', "row 1"),
+        ("rows.jsonl", '{"id": 1', "line 1"),
+        ("rows.jsonl", '{"id": 1, "nothing": 2}', "column=`nothing`"),
+        ("rows.parquet", "PAR1 not at all", "rows.parquet"),
+        ("rows.arrow", "ARROW1 not at all", "rows.arrow"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(
+    lake: Path, tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    before = tl.connect(lake).table("shop.orders").latest_snapshot()
+    result = run("-w", str(lake), "write", "shop.orders", str(tmp_path / name))
+    assert isinstance(result.exception, tl.InvalidInputError)
+    assert told in str(result.exception)
+    table = tl.connect(lake).table("shop.orders")
+    assert table.latest_snapshot() == before
+    assert table.check().orphans == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("x.csv", "ARRAY<INT>"), ("x.jsonl", "MAP<STRING, INT>"), ("x.jsonl", "ROW<t TIME>")]
+)
+def test_a_format_that_cannot_hold_a_column_is_refused_by_name(tmp_path: Path, name: str, dtype: str) -> None:
+    tl.connect(tmp_path / "lake").create_table("a.b", {"c": dtype})
+    (tmp_path / name).write_text("c\n1\n")
+    result = run("-w", str(tmp_path / "lake"), "write", "a.b", str(tmp_path / name))
+    assert isinstance(result.exception, tl.UnsupportedError)
+    assert "column=`c`" in str(result.exception)
+
+
+def test_json_lines_are_read_in_blocks_of_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "BLOCK_BYTES", 7)
+    text = b'{"a": 1}\n{"a": 22222222222}\n\n{"a": 3}'
+    found = list(source._line_blocks(io.BytesIO(text)))
+    assert b"".join(block for block, _ in found).replace(b"\n", b"") == text.replace(b"\n", b"")
+    assert all(block.count(b"{") == block.count(b"}") for block, _ in found)
+    assert sum(lines for _, lines in found) == 4
+
+
+def test_create_makes_the_table_from_the_file_once(tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    put(tmp_path / "rows.csv", "csv")
+    for expected in (1, 2):
+        done = answer("-w", lake, "write", "a.b", str(tmp_path / "rows.csv"), "--create", "--partition-by", "dt")
+        assert done["snapshot_ids"] == [expected]  # type: ignore[index]
+    table = tl.connect(lake).table("a.b")
+    assert (table.partition_by, table.count()) == (("dt",), 4)
+    path = str(tmp_path / "lake" / "a.db" / "by-path")
+    assert answer("--table-path", path, "write", str(tmp_path / "rows.csv"), "--create")["rows"] == 2  # type: ignore[index]
+    assert tl.open_table(path).latest_snapshot().id == 1  # type: ignore[union-attr]
+
+
+def test_a_numbered_write_sent_twice_does_nothing(lake: Path, tmp_path: Path) -> None:
+    put(tmp_path / "rows.csv", "csv")
+    arguments = ("-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"), "--commit-user", "me")
+    assert answer(*arguments, "--identifier", "3")["repeated"] is False  # type: ignore[index]
+    assert answer(*arguments, "--identifier", "3")["repeated"] is True  # type: ignore[index]
+    assert "already committed" in run(*arguments, "--identifier", "3").stdout
+
+
+def test_an_overwrite_tells_what_it_replaces_and_asks(lake: Path, tmp_path: Path) -> None:
+    put(tmp_path / "rows.csv", "csv")
+    arguments = ["-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"), "--mode", "overwrite"]
+    table = tl.connect(lake).table("shop.orders")
+    refused = CliRunner().invoke(cli, arguments, input="n\n")
+    assert "replaces every row of shop.orders (189 rows now" in refused.stderr
+    assert refused.exit_code == 0
+    assert isinstance(CliRunner().invoke(cli, arguments, input="").exception, tl.InvalidInputError)
+    assert answer(*arguments)["done"] is False  # type: ignore[index]
+    assert table.count() == 189
+    only = [*arguments, "--partition", "dt=2026-11-15"]
+    assert CliRunner().invoke(cli, only, input="y\n").exit_code == 0
+    assert table.count() == 128
+    assert run(*arguments, "--yes").exit_code == 0
+    assert table.count() == 2
+
+
+def test_an_overwrite_from_standard_input_needs_yes(lake: Path) -> None:
+    arguments = ["-w", str(lake), "write", "shop.orders", "-", "--format", "csv", "--mode", "overwrite"]
+    refused = CliRunner().invoke(cli, arguments, input="id,dt\n1,x\n")
+    assert isinstance(refused.exception, tl.InvalidInputError)
+    assert CliRunner().invoke(cli, [*arguments, "--yes"], input="id,dt\n1,x\n").exit_code == 0
+    assert tl.connect(lake).table("shop.orders").count() == 1
+
+
+# ------------------------------------------------------------------------------------------------ care
+
+
+def test_a_compaction_with_nothing_to_do_does_not_ask(lake: Path) -> None:
+    done = run("-w", str(lake), "compact", "shop.orders")
+    assert done.exit_code == 0
+    assert "nothing to do" in done.stdout
+    assert answer("-w", str(lake), "compact", "shop.orders", "--yes")["snapshot_ids"] == []  # type: ignore[index]
+
+
+def test_json_of_a_compaction_is_one_document(lake: Path) -> None:
+    table = tl.connect(lake).table("shop.orders")
+    for number in range(6):
+        table.write([{"id": 1000 + number, "dt": "2026-11-15"}])
+    assert answer("-w", str(lake), "compact", "shop.orders", "--yes")["files"] == 1  # type: ignore[index]
+
+
+def test_no_progress_bar_is_drawn_without_a_terminal(lake: Path, tmp_path: Path) -> None:
+    put(tmp_path / "rows.csv", "csv")
+    done = shell("-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"), cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_the_demo_shows_each_step_and_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    run_demo(None, as_json=False)
+    drawn = capsys.readouterr().out
+    for line in (
+        "7 commits, 210 rows",
+        "repeated=True",
+        "column note added, schema 1",
+        "21 rows, 189 left",
+        "21 files became 3, 189 rows as before",
+        "30 rows at snapshot 1, 189 now",
+        "order 3",
+        "ok (10 snapshots, 3 files, 0 orphans)",
+    ):
+        assert line in drawn
+
+
+def test_the_demo_keeps_its_lake_where_it_is_told_and_never_mixes_with_others(tmp_path: Path) -> None:
+    assert run("demo", "--path", str(tmp_path / "lake")).exit_code == 0
+    assert tl.connect(tmp_path / "lake").table("shop.orders").count() == 189
+    assert isinstance(run("demo", "--path", str(tmp_path / "lake")).exception, tl.InvalidInputError)

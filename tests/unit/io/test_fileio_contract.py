@@ -175,6 +175,19 @@ def test_delete_dir_takes_all_below_and_nothing_beside(fileio: FileIO) -> None:
     assert fileio.read("d/a") == b"again"
 
 
+def test_delete_empty_dir_never_touches_a_folder_with_something_in_it(fileio: FileIO) -> None:
+    fileio.write("d/sub/a", b"x")
+    assert not fileio.delete_empty_dir("d")
+    assert not fileio.delete_empty_dir("d/sub")
+    assert fileio.read("d/sub/a") == b"x"
+    fileio.delete("d/sub/a")
+    fileio.delete_empty_dir("d/sub")
+    fileio.delete_empty_dir("d")
+    assert not fileio.exists("d")
+    fileio.write("d/sub/a", b"again")
+    assert fileio.read("d/sub/a") == b"again"
+
+
 def test_the_root_cannot_be_deleted_or_written(fileio: FileIO) -> None:
     fileio.write("keep", b"x")
     for attempt in (

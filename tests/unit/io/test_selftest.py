@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from s3_server import ScriptedS3, storage_options
 from tidelake.errors import StorageError
-from tidelake.io import Created, FileIO, LocalFileIO, MemoryFileIO, Outcome, SystemClock, Unknown, open_fileio
+from tidelake.io import Created, FileIO, LocalFileIO, MemoryFileIO, Outcome, SystemClock, Unknown, open_fileio, selftest
 from tidelake.io.selftest import probe_create_exclusive
 from tidelake.testing import FaultyFileIO
 from tidelake.testing.faulty import Fault
@@ -86,7 +87,7 @@ def test_an_unfit_storage_is_refused_and_the_fix_is_named(unfit: type[MemoryFile
     with pytest.raises(StorageError) as caught:
         probe_create_exclusive(io)
     assert caught.value.code == "no-exclusive-create"
-    assert "lock" in str(caught.value.hint)
+    assert "unsafe.commit=true" in str(caught.value.hint)
     assert io.list("") == []
     with pytest.raises(StorageError):
         probe_create_exclusive(io)
@@ -123,3 +124,22 @@ def test_a_failing_storage_raises_its_own_error() -> None:
     with pytest.raises(StorageError) as caught:
         probe_create_exclusive(io, again=True)
     assert caught.value.code == "storage"
+
+
+def test_a_process_that_may_start_no_more_threads_is_told_so_and_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread_class, started = selftest.threading.Thread, []
+    start = thread_class.start
+
+    def scarce(thread: Any) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(thread_class, "start", scarce)
+    with pytest.raises(StorageError, match="threads could not be started"):
+        probe_create_exclusive(MemoryFileIO("scarce"), again=True)
+    assert len(started) == 3
+    assert not any(thread.is_alive() for thread in started)

@@ -14,7 +14,7 @@ import tidelake as tl
 from tidelake.catalog.filesystem import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.write.rows import to_batches
+from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.spec.schema import Schema
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -31,6 +31,10 @@ def new_lake() -> Lake:
 
 def schema(columns: dict[str, str] | None = None) -> Schema:
     return new_lake().create_table("d.t", columns or COLUMNS).schema
+
+
+def to_batches(data: Any, wanted: Schema) -> list[pa.RecordBatch]:
+    return [batch for batch, _ in batches_with_kinds(data, wanted)]
 
 
 def rows(data: Any, columns: dict[str, str] | None = None) -> list[dict[str, Any]]:

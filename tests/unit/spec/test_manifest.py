@@ -31,6 +31,7 @@ from tidelake.spec.manifest import (
     entries_table,
     identities,
     merge_entries,
+    repeated_identity,
     with_kind,
 )
 
@@ -216,6 +217,35 @@ def test_a_damaged_or_foreign_parquet_or_orc_file_is_refused(form):
             decode_manifest(data, path="m")
 
 
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_columnar_manifest_without_entries_is_empty(form):
+    out = io.BytesIO()
+    module = pyarrow.parquet if form == "parquet" else pyarrow.orc
+    full = {"value_stats_cols": ("a",), "write_cols": ("a", "b"), "embedded_index": b"i", "first_row_id": 4}
+    module.write_table(columnar(entries_table([entry(**full)])).slice(0, 0), out)
+    assert decode_manifest(out.getvalue(), path="m").equals(entries_table([]))
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_small_columnar_file_that_claims_millions_of_entries_is_refused_unread(form):
+    out = io.BytesIO()
+    module = pyarrow.parquet if form == "parquet" else pyarrow.orc
+    module.write_table(pa.table({"_VERSION": pa.repeat(pa.scalar(2, pa.int32()), 9_000_000)}), out)
+    with pytest.raises(FormatError) as caught:
+        decode_manifest(out.getvalue(), path="m")
+    assert caught.value.code == "too-large"
+
+
+def test_a_value_stored_once_and_meant_by_every_entry_does_not_fill_the_memory():
+    out = io.BytesIO()
+    text = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 15_000), ["x" * 4_000_000])
+    table = pa.table({"_VERSION": pa.repeat(pa.scalar(2, pa.int32()), 15_000), "_TEXT": text})
+    pyarrow.parquet.write_table(table, out, compression="zstd", store_schema=False)
+    with pytest.raises(FormatError) as caught:
+        decode_manifest(out.getvalue(), path="m")
+    assert caught.value.code == "too-large"
+
+
 def test_a_null_where_a_value_must_be_is_refused_in_columnar_files_too():
     table = columnar(entries_table([entry()]))
     out = io.BytesIO()
@@ -269,6 +299,31 @@ def names_and_kinds(table: pa.Table) -> list[tuple[str, int]]:
 )
 def test_additions_and_their_deletions_cancel(rows, left):
     assert names_and_kinds(merge_entries(entries_table(rows))) == left
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [(ADD, ADD, DELETE, DELETE), (ADD, DELETE, DELETE, ADD), (DELETE, DELETE, ADD), (DELETE, ADD, ADD)],
+    ids=lambda kinds: "".join("AD"[kind] for kind in kinds),
+)
+def test_additions_and_deletions_of_one_file_take_turns(kinds):
+    with pytest.raises(FormatError) as caught:
+        merge_entries(entries_table([entry("x"), *(entry("a", kind) for kind in kinds)]))
+    assert caught.value.code == "double-entry"
+
+
+def test_a_deletion_comes_first_only_where_something_may_lie_before():
+    rows = entries_table([entry("x"), entry("a", DELETE), entry("a")])
+    assert names_and_kinds(merge_entries(rows)) == [("x", ADD)]
+    with pytest.raises(FormatError) as caught:
+        merge_entries(rows, whole=True)
+    assert caught.value.code == "delete-without-add"
+    assert caught.value.facts["file"] == "a"
+
+
+def test_a_file_named_twice_is_found_whatever_is_done_to_it():
+    assert repeated_identity(entries_table([entry("a"), entry("b"), entry("a", level=1)])) is None
+    assert repeated_identity(entries_table([entry("a"), entry("b"), entry("b", DELETE)])) == 2
 
 
 @pytest.mark.parametrize("kind", [ADD, DELETE])

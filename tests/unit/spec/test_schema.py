@@ -254,8 +254,9 @@ def test_ids_are_handed_out_column_first_then_inside_out():
     assert make({"x": INT}).highest_field_id == 0
 
 
-def test_a_table_without_columns_has_no_highest_id():
-    assert new_schema({}, time_ms=0).highest_field_id == -1
+def test_a_table_needs_a_column():
+    with pytest.raises(InvalidInputError, match="at least one column"):
+        new_schema({}, time_ms=0)
 
 
 def test_primary_key_columns_become_not_null():

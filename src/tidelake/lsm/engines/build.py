@@ -109,6 +109,12 @@ class MergeOptions(OptionGroup):
     deletion_vectors: bool = option(
         "deletion-vectors.enabled", False, doc="Mark rows that were replaced instead of merging.", affects=_ALL
     )
+    vectors_merge_on_read: bool = option(
+        "deletion-vectors.merge-on-read",
+        False,
+        doc="With deletion vectors, reads merge level 0 instead of leaving it out.",
+        affects=(Affects.READ,),
+    )
     force_lookup: bool = option("force-lookup", False, doc="Compactions look up what lies below.", affects=_ALL)
 
     @property
@@ -120,6 +126,13 @@ class MergeOptions(OptionGroup):
             or self.engine is MergeEngine.FIRST_ROW
             or self.force_lookup
         )
+
+    @property
+    def level0_waits(self) -> bool:
+        """Whether rows of level 0 are seen only once a compaction has lifted them."""
+        if self.engine is MergeEngine.FIRST_ROW:
+            return True
+        return self.deletion_vectors and not self.vectors_merge_on_read
 
     @property
     def descending(self) -> bool:

@@ -19,14 +19,13 @@ from tidelake.errors import (
     CommitUnknownError,
     FormatError,
     InvalidInputError,
-    StorageError,
     TidelakeError,
     UnsupportedError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filter, overwrite_changes, static_filter
 from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
@@ -59,6 +58,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("metadata.iceberg.storage", "disabled"),
     ("tag.automatic-creation", "none"),
     ("commit.callbacks", ""),
+    ("data-file.external-paths.strategy", "none"),
     ("type", "table"),
 )
 
@@ -81,20 +81,36 @@ class Committer:
         *,
         publisher: SnapshotPublisher | None = None,
         rebaser: SequenceRebaser | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
-        options = store.schema.options
+        """A committer of one user.
+
+        Args:
+            store: the table's documents.
+            user: the commit user.
+            publisher: who makes a snapshot the newest one; by default the table's own folder.
+            rebaser: who rewrites files whose sequence numbers another commit overtook.
+            options: the options in force, where they are more than those of the table's schema.
+
+        Raises:
+            InvalidInputError: the user is no text, or an option has a wrong value.
+            UnsupportedError: an option is set that commits do not honour.
+        """
+        options = store.schema.options if options is None else options
         _check_text("commit user", user)
         _refuse_unsupported(options)
+        self._options = CommitOptions.parse(options)
+        self._manifest = ManifestOptions.parse(options)
+        codec, target = codec_name(self._manifest.compression), self._manifest.target_bytes
+        store = replace(store, manifests=replace(store.manifests, codec=codec, target_bytes=target))
         self._store = store
         self._user = user
         self._rebaser = rebaser
-        self._options = CommitOptions.parse(options)
-        self._manifest = ManifestOptions.parse(options)
         self._shape = TableShape.parse(options)
         self._bucket = BucketOptions.parse(options).bucket
         self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
         _check_mark_done(self._shape)
-        codec_name(self._manifest.compression)
+        _check_branch(self._shape, store.layout.branch)
         self._loop = Loop(
             store,
             user,
@@ -107,6 +123,7 @@ class Committer:
         )
         self._opened_after = store.snapshots.latest_id() or 0
         self._unknown = False
+        self._added: set[str] = set()
 
     @property
     def user(self) -> str:
@@ -132,6 +149,8 @@ class Committer:
 
     def _commit_parts(self, committable: Committable, published: Published, recovering: bool) -> _Parts:
         written, compacted = split_messages(committable.messages, default_buckets=self._bucket)
+        if committable.is_batch:
+            self._refuse_committed(written)
         ignore_empty = committable.is_batch if self._options.ignore_empty is None else self._options.ignore_empty
         done: list[Done] = []
         there = published.kinds()
@@ -142,10 +161,23 @@ class Committer:
                 seen_id=published.seen_id,
                 kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
                 provider=self._written_provider(committable.messages, written),
-                detect_conflicts=takes_away or recovering,
+                # After a lost answer the same files may be there already, and only looking tells.
+                detect_conflicts=takes_away or recovering or self._unknown,
             )
             done += _some(self._loop.run(request))
         return self._compact_part(committable, published, done, compacted)
+
+    def _refuse_committed(self, written: Changes) -> None:
+        """A batch commit has no number that would make its repetition a no-op, and an append looks at no live file."""
+        again = self._added.intersection(_added_names(written))
+        if again:
+            raise InvalidInputError(
+                "files were committed before by this committer",
+                code="committed-before",
+                file=min(again),
+                files=len(again),
+                hint="commit each message once, or number the commits with identifier=",
+            )
 
     def _compact_part(
         self, committable: Committable, published: Published, done: Sequence[Done], compacted: Changes
@@ -204,7 +236,7 @@ class Committer:
         written, compacted = split_messages(messages, default_buckets=self._bucket)
         if schema.partition_keys and chosen:
             if not written.delta.num_rows:
-                return CommitResult()
+                return self._numbered(committable, lambda found: self._compact_part(committable, found, (), compacted))
             partitions: PartitionFilter = dynamic_filter(schema, written.delta)
         else:
             partitions = static_filter(schema, partition or {})
@@ -214,6 +246,7 @@ class Committer:
     def truncate(self, *, identifier: int = BATCH_IDENTIFIER) -> CommitResult:
         """Delete every row of the table."""
         committable = Committable(messages=(), identifier=identifier, operation="TRUNCATE")
+        self._validate(committable)
         return self._overwrite(committable, EVERY_PARTITION, NO_CHANGES, NO_CHANGES)
 
     def drop_partitions(
@@ -221,6 +254,7 @@ class Committer:
     ) -> CommitResult:
         """Delete every row of the chosen partitions."""
         committable = Committable(messages=(), identifier=identifier, operation=operation)
+        self._validate(committable)
         return self._overwrite(committable, partitions, NO_CHANGES, NO_CHANGES)
 
     def _overwrite(
@@ -320,19 +354,29 @@ class Committer:
         ordered = sorted(committables, key=lambda each: each.identifier)
         missing = set(self.filter_committed([each.identifier for each in ordered]))
         for committable in ordered:
-            if committable.identifier in missing:
-                self._check_files(committable)
-        return [self.commit(committable, recovering=True) for committable in ordered]
-
-    def _check_files(self, committable: Committable) -> None:
-        for path in plan_abort(committable.messages, self._store.layout, self._path_of):
-            if not self._store.env.io.exists(path):
+            lost = self._lost_file(committable.messages) if committable.identifier in missing else None
+            if lost is not None:
                 raise CommitUnknownError(
                     "file of a commit to recover is gone",
-                    path=path,
+                    path=lost,
                     commit_identifier=committable.identifier,
                     hint="the job resumes from a state that is too old; start it from a newer one",
                 )
+        return [self._recovered(committable) for committable in ordered]
+
+    def _recovered(self, committable: Committable) -> CommitResult:
+        """Publish what is missing of a commit; a compaction whose files were cleaned away meanwhile is left undone."""
+        progress = self._store.progress.read(self._user)
+        published = find_published(self._store.snapshots, progress, committable.identifier)
+        if published.snapshots and CommitKind.COMPACT not in published.kinds():
+            rest = [replace(message, data=DataIncrement()) for message in committable.messages]
+            if self._lost_file(rest) is not None:
+                return CommitResult(repeated=True, compaction_lost=True)
+        return self.commit(committable, recovering=True)
+
+    def _lost_file(self, messages: Sequence[CommitMessage]) -> str | None:
+        paths = plan_abort(messages, self._store.layout, self._path_of)
+        return next((path for path in paths if not self._store.env.io.exists(path)), None)
 
     def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
         """Delete the files of messages that were never committed; leave them in any doubt.
@@ -392,6 +436,8 @@ class Committer:
             self._unknown = True
             raise
         mine = tuple(each for each in parts.done if not each.repeated)
+        if committable.is_batch:
+            self._added |= {name for each in mine for name in _added_names(each.changes)}
         result = replace(_result(replace(parts, done=mine)), warnings=self._afterwards(committable, progress, parts))
         there = bool(published.snapshots) or len(mine) < len(parts.done)
         return replace(result, repeated=True) if there and not mine else result
@@ -404,7 +450,7 @@ class Committer:
                 note_committed(self._store.progress, progress, committable.identifier)
             if committable.is_batch and self._shape.mark_done_at_end and parts.done:
                 self._mark_done(parts.done)
-        except StorageError as error:
+        except TidelakeError as error:
             warnings.append(f"committed, but a note about it could not be written: {error}")
         return tuple(warnings)
 
@@ -472,6 +518,12 @@ class _Rebasing:
         return self._written
 
 
+def _added_names(changes: Changes) -> list[str]:
+    delta = changes.delta
+    names: list[str] = delta.column("file_name").filter(pc.equal(delta.column("kind"), ADD)).to_pylist()
+    return names
+
+
 def _some(done: Done | None) -> list[Done]:
     return [] if done is None else [done]
 
@@ -512,4 +564,16 @@ def _check_mark_done(shape: TableShape) -> None:
             option="partition.mark-done-action",
             value=shape.mark_done_action,
             hint="set it to success-file",
+        )
+
+
+def _check_branch(shape: TableShape, branch: str) -> None:
+    if "branch" in shape.given and shape.branch != branch:
+        raise UnsupportedError(
+            "option names another branch than the one that is open",
+            code="option-unsupported",
+            option="branch",
+            value=shape.branch,
+            branch=branch,
+            hint="open that branch, or unset the option",
         )

@@ -3,11 +3,14 @@
 `base` holds the live files of the partitions that change. Level 0 may overlap freely, so appends never conflict with
 each other; what conflicts is deleting a file that is gone, adding one that is there, two bucket counts in one
 partition, and sorted runs whose key ranges would overlap.
+
+The base is only looked at by vector operations. Python loops run over what the commit itself brings: its index files
+and the base's rows for the data files they name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +20,15 @@ from tidelake.errors import CommitConflictError, FormatError
 from tidelake.ops.commit.changes import Changes, IndexChange
 from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry
 from tidelake.spec.key_order import overlapping_neighbours
-from tidelake.spec.manifest import ADD, DELETE, IDENTITY_COLUMNS, identities, merge_entries
+from tidelake.spec.manifest import (
+    ADD,
+    DELETE,
+    IDENTITY_COLUMNS,
+    identities,
+    merge_entries,
+    repeated_identity,
+    with_kind,
+)
 from tidelake.spec.types import DataType
 
 CONFLICT_COLUMNS = ("kind", *IDENTITY_COLUMNS, "total_buckets", "min_key", "max_key")
@@ -49,7 +60,17 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
         base, delta = _with_vectors(base, delta, base_index, changes.index)
     if not context.overwrite:
         check_bucket_counts(pa.concat_tables([base, delta]), context)
-    _merge(delta, "commit adds and deletes one file", context)
+    twice = repeated_identity(delta)
+    if twice is not None:
+        # Readers may collect the deletions first, whatever the order: a file both deleted and added would be lost.
+        raise CommitConflictError(
+            "commit names one file twice",
+            code="file-conflict",
+            file=delta.column("file_name")[twice],
+            bucket=delta.column("bucket")[twice],
+            commit_user=context.commit_user,
+            hint="give a file that is written anew a name of its own",
+        )
     merged = _merge(
         pa.concat_tables([base, delta]), "file to add is already there, or to delete is already gone", context
     )
@@ -115,7 +136,7 @@ def combine_index(
                 raise _index_conflict("index file to add is already there", change.entry)
             kept[key] = change.entry
     if vectors_by_file:
-        _check_one_vector(kept.values())
+        _check_one_vector(kept.values(), [change.entry for change in changes if change.kind == ADD])
     return tuple(kept.values())
 
 
@@ -174,53 +195,63 @@ def _index_conflict(message: str, entry: IndexEntry) -> CommitConflictError:
     return CommitConflictError(message, code="index-conflict", file=entry.file.file_name, bucket=entry.bucket)
 
 
-def _check_one_vector(entries: object) -> None:
-    seen: dict[tuple[bytes, int, str], IndexEntry] = {}
-    for entry in entries:  # type: ignore[attr-defined]
-        if entry.file.index_type == DELETION_VECTORS:
-            for vector in entry.file.deletion_vectors or ():
-                place = (entry.partition, entry.bucket, vector.data_file)
+_Place = tuple[bytes, int, str]
+"""A data file: its partition, bucket and name."""
+_VectorFiles = Mapping[_Place, str]
+
+
+def _check_one_vector(entries: Iterable[IndexEntry], added: Iterable[IndexEntry]) -> None:
+    """The data files of the added vectors must have no other; those of before were checked when they came."""
+    wanted = _vector_files(added).keys()
+    buckets = {place[:2] for place in wanted}
+    seen: set[_Place] = set()
+    for entry in entries:
+        if (entry.partition, entry.bucket) in buckets:
+            for place in wanted & set(_vector_places(entry)):
                 if place in seen:
                     raise _index_conflict("data file would have two deletion vectors", entry)
-                seen[place] = entry
+                seen.add(place)
 
 
 def _with_vectors(
     base: pa.Table, delta: pa.Table, base_index: Sequence[IndexEntry], changes: Sequence[IndexChange]
 ) -> tuple[pa.Table, pa.Table]:
-    """Make the name of its deletion-vector file part of each file's identity.
+    """Make the name of its deletion-vector file part of each file's identity, where this commit concerns it.
 
     A data file whose vector changes but which is not in the delta itself is deleted with the old vector and added with
     the new one, so that a concurrent change of the same vector collides.
     """
-    before = _vector_files((DELETE, entry) for entry in base_index)
-    removed = _vector_files((c.kind, c.entry) for c in changes if c.kind == DELETE)
-    added = _vector_files((c.kind, c.entry) for c in changes if c.kind == ADD)
-    base = _marked(base, before)
-    moved = _moved_vectors(base, delta, removed, added)
-    delta = _marked(delta, {**removed, **added})
-    return base, pa.concat_tables([delta, *moved])
+    removed = _vector_files(change.entry for change in changes if change.kind == DELETE)
+    added = _vector_files(change.entry for change in changes if change.kind == ADD)
+    concerned = {*_places(delta), *removed, *added}
+    buckets = {place[:2] for place in concerned}
+    before = _vector_files(entry for entry in base_index if (entry.partition, entry.bucket) in buckets)
+    names = pa.array(sorted({name for *_, name in concerned}), pa.large_string())
+    near = pc.is_in(base.column("file_name"), value_set=names)
+    marked = _marked(base.filter(near), before)
+    moved = _moved_vectors(marked, delta, removed, added)
+    base = pa.concat_tables([base.filter(pc.invert(near)), marked])
+    return base, pa.concat_tables([_marked(delta, {**removed, **added}), *moved])
 
 
-_VectorFiles = Mapping[tuple[bytes, int, str], str]
+def _vector_files(entries: Iterable[IndexEntry]) -> dict[_Place, str]:
+    return {place: entry.file.file_name for entry in entries for place in _vector_places(entry)}
 
 
-def _vector_files(entries: object) -> dict[tuple[bytes, int, str], str]:
-    return {
-        (entry.partition, entry.bucket, vector.data_file): entry.file.file_name
-        for _, entry in entries  # type: ignore[attr-defined]
-        if entry.file.index_type == DELETION_VECTORS
-        for vector in entry.file.deletion_vectors or ()
-    }
+def _vector_places(entry: IndexEntry) -> list[_Place]:
+    if entry.file.index_type != DELETION_VECTORS:
+        return []
+    return [(entry.partition, entry.bucket, vector.data_file) for vector in entry.file.deletion_vectors or ()]
 
 
-def _places(entries: pa.Table) -> list[tuple[bytes, int, str]]:
+def _places(entries: pa.Table) -> list[_Place]:
     names = ("partition", "bucket", "file_name")
     return list(zip(*(entries.column(name).to_pylist() for name in names), strict=True))
 
 
 def _marked(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
-    if not vectors:
+    """The entries with the vector file of each, if it has one, noted among its extra files."""
+    if not vectors or entries.num_rows == 0:
         return entries
     marks = [vectors.get(place) for place in _places(entries)]
     extra = entries.column("extra_files").to_pylist()
@@ -231,22 +262,14 @@ def _marked(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
 
 
 def _moved_vectors(base: pa.Table, delta: pa.Table, removed: _VectorFiles, added: _VectorFiles) -> list[pa.Table]:
-    in_delta = set(_places(delta))
-    places = _places(base)
-    touched = [i for i, place in enumerate(places) if place in {**removed, **added} and place not in in_delta]
+    changed = ({*removed, *added}) - set(_places(delta))
+    touched = [i for i, place in enumerate(_places(base)) if place in changed]
     if not touched:
         return []
     rows = base.take(pa.array(touched))
-    kind = rows.column_names.index("kind")
     extra = rows.column_names.index("extra_files")
-    old = rows.set_column(kind, rows.schema.field(kind), pa.repeat(pa.scalar(DELETE, pa.int32()), rows.num_rows))
-    # What this commit believes the vector file to be, not what it is now: that is how a lost race shows.
-    plain = [[f for f in files if not f.startswith("\x00")] for files in rows.column("extra_files").to_pylist()]
-    chosen = [places[i] for i in touched]
-    believed = [[*p, *([f"\x00{removed[c]}"] if c in removed else [])] for p, c in zip(plain, chosen, strict=True)]
-    new = [[*p, *([f"\x00{added[c]}"] if c in added else [])] for p, c in zip(plain, chosen, strict=True)]
     field = rows.schema.field(extra)
-    return [
-        old.set_column(extra, field, pa.array(believed, field.type)),
-        rows.set_column(extra, field, pa.array(new, field.type)),
-    ]
+    plain = [[f for f in files if not f.startswith("\x00")] for files in rows.column("extra_files").to_pylist()]
+    rows = rows.set_column(extra, field, pa.array(plain, field.type))
+    # What this commit believes the vector file to be, not what it is now: that is how a lost race shows.
+    return [_marked(with_kind(rows, DELETE), removed), _marked(rows, added)]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidelake.errors import (
     CommitConflictError,
+    CommitUnknownError,
     FormatError,
     InvalidInputError,
     NotFoundError,
@@ -45,6 +46,7 @@ from tidelake.ops.commit.merging import Merged, run_merge
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.publish import SnapshotPublisher, publish_surely
+from tidelake.ops.commit.standing import settle_standing
 from tidelake.ops.commit.strict import check_strict
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
@@ -214,7 +216,7 @@ class Loop:
             self._forget(attempts)
             self._delete(made)
             raise
-        if not won:
+        if not won or not settle_standing(self._store, candidate):
             self._keep_or_delete(request, attempts, made)
             return _Lost()
         snapshot = candidate.snapshot
@@ -245,7 +247,15 @@ class Loop:
             return None
         for snapshot_id in range(seen_id + 1, latest.id + 1):
             snapshot = self._store.snapshots.find(snapshot_id)
-            if snapshot is not None and snapshot.identity == (self._user, request.identifier, request.kind):
+            if snapshot is None:
+                raise CommitUnknownError(
+                    "snapshots that would tell whether the commit is there have expired meanwhile",
+                    commit_user=self._user,
+                    commit_identifier=request.identifier,
+                    snapshot_id=snapshot_id,
+                    hint="repeat the commit with its identifier: it is published only if it is not there",
+                )
+            if snapshot.identity == (self._user, request.identifier, request.kind):
                 return snapshot
         return None
 
@@ -254,8 +264,7 @@ class Loop:
         context = self._context(request, latest)
         if latest is None:
             check_bucket_counts(changes.delta, context)
-            return changes
-        if self._last_safe is not None:
+        elif self._last_safe is not None:
             if self._last_safe >= 0:
                 check_strict(
                     self._store, changes, request.kind, user=self._user, last_safe=self._last_safe, latest=latest
@@ -264,6 +273,7 @@ class Loop:
         discard = self._options.discard_duplicate_files and request.kind is CommitKind.APPEND
         if not request.detect_conflicts and not discard:
             return changes
+        # Also without a snapshot: what the commit deletes may have gone with a table that was dropped and made anew.
         partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
         base = live_entries(self._store.manifests, state.metas, partitions=partitions, columns=CONFLICT_COLUMNS)
         if discard:
@@ -288,9 +298,7 @@ class Loop:
         self, request: Request, attempts: _Attempts, state: State, changes: Changes, made: list[str]
     ) -> Candidate | None:
         store, latest = self._store, state.snapshot
-        schema_id = store.schemas.latest_id()
-        if schema_id is None:
-            raise NotFoundError("table has no schema any more", table=store.env.io.root, hint="it was dropped")
+        schema_id = self._schema_id(latest)
         merged = self._merge(request, attempts, state, made, schema_id)
         if request.skip_unchanged and merged.after == merged.before:
             return None
@@ -320,6 +328,29 @@ class Loop:
         candidate = Candidate(snapshot, changes.delta, merged.before, merged.after, delta.metas, index)
         check_invariants(latest, candidate)
         return candidate
+
+    def _schema_id(self, latest: Snapshot | None) -> int:
+        """The id of the current schema.
+
+        Before a first snapshot the schema of this handle is looked at anew: nothing else would tell that the table was
+        dropped, or dropped and made anew, since the handle was opened.
+        """
+        store, own = self._store, self._store.schema
+        schema_id = store.schemas.latest_id()
+        try:
+            stored = own if latest is not None else store.schemas.read(own.id)
+        except NotFoundError:
+            schema_id = None
+        if schema_id is None:
+            raise NotFoundError("table has no schema any more", table=store.env.io.root, hint="it was dropped")
+        if (stored.time_ms, stored.fields) != (own.time_ms, own.fields):
+            raise CommitConflictError(
+                "table was dropped and made anew",
+                code="table-replaced",
+                table=store.env.io.root,
+                hint="open it again and write the rows anew",
+            )
+        return schema_id
 
     def _merge(self, request: Request, attempts: _Attempts, state: State, made: list[str], schema_id: int) -> Merged:
         if attempts.merged is not None:

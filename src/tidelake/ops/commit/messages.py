@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelake.notebook import html_card
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.index_manifest import IndexFile
 
@@ -88,3 +89,13 @@ class CommitResult:
     repeated: bool = False
     compaction_lost: bool = False
     warnings: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        ids = ", ".join(map(str, self.snapshot_ids))
+        facts = [("rows", f"{self.rows:,}"), ("files", self.files), ("bytes", f"{self.bytes:,}")]
+        remarks = [("warning", warning) for warning in self.warnings]
+        if self.compaction_lost:
+            remarks.append(("warning", "the compaction part met a conflict and is left to the next compaction"))
+        if self.repeated:
+            return html_card("already committed, nothing was done", remarks)
+        return html_card(f"snapshot {ids}" if ids else "nothing to do", [*facts, *remarks] if ids else remarks)

@@ -53,6 +53,12 @@ class CommitOptions(OptionGroup):
     dynamic_partition_overwrite: bool = option(
         "dynamic-partition-overwrite", True, doc="Overwrite only the partitions present in the data.", affects=_WRITE
     )
+    unsafe: bool = option(
+        "unsafe.commit",
+        False,
+        doc="Commit although the storage cannot create a file exclusively: safe only for a single writer.",
+        affects=_WRITE,
+    )
     overwrite_upgrade: bool = option(
         "overwrite-upgrade", True, doc="Put overwriting files that do not overlap on the top level.", affects=_WRITE
     )

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelake.files.describe import describe
+from tidelake.files.bucket_writer import BucketWriter
 from tidelake.files.options import FileOptions
-from tidelake.files.write import RollingWriter
-from tidelake.io.clock import local_time_ms
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.split import Split
@@ -102,45 +100,27 @@ def _pick_ordered(
     return groups
 
 
-def run_rewrite(
-    store: TableStore, paths: DataPaths, rewrite: Rewrite, files: FileOptions, *, target_bytes: int
-) -> CommitMessage:
+def run_rewrite(store: TableStore, paths: DataPaths, rewrite: Rewrite, files: FileOptions) -> CommitMessage:
     """Write the rows of the files anew, in order; the message replaces the files by the new ones.
 
     Raises:
         FormatError: a file is missing or damaged; nothing is left behind.
     """
-    schema = store.schema
-    uuid = store.env.ids.uuid()
-    count = iter(range(1 << 62))
-    split = rewrite.split
-    writer = RollingWriter(
-        store.env.io,
-        paths.bucket(split.partition, split.bucket),
-        schema.fields,
-        names=lambda extension: f"{files.prefix}{uuid}-{next(count)}.{extension}",
-        format=files.format,
-        options=files,
-        target_bytes=target_bytes,
-    )
+    schema, split = store.schema, rewrite.split
+    writer = BucketWriter(store.env, paths.bucket(split.partition, split.bucket), schema, files)
     request = ReadRequest(schema=schema, columns=tuple(field.name for field in schema.fields))
     try:
         for file in rewrite.files:
             for batch in read_data_file(store, split, file, request):
                 writer.write(batch)
-        written = writer.close()
-    except Exception:
+        first = min(file.min_sequence for file in rewrite.files)
+        after = writer.close(sequence=first, source=FileSource.COMPACT)
+    except BaseException:
         writer.abort()
         raise
-    sequence = min(file.min_sequence for file in rewrite.files)
-    after = []
-    time_ms = local_time_ms(store.env.clock)
-    for each in written:
-        after.append(describe(each, schema, files, sequence=sequence, time_ms=time_ms, source=FileSource.COMPACT))
-        sequence += each.row_count
     return CommitMessage(
         partition=split.partition,
         bucket=split.bucket,
         total_buckets=split.total_buckets,
-        compact=CompactIncrement(before=rewrite.files, after=tuple(after)),
+        compact=CompactIncrement(before=rewrite.files, after=after),
     )

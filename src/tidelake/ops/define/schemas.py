@@ -13,7 +13,7 @@ from tidelake.io.clock import next_time_ms
 from tidelake.io.env import Env
 from tidelake.io.fileio import Created, Unknown
 from tidelake.io.retry import RetryOptions, delays
-from tidelake.ops.commit.options import check_options
+from tidelake.ops.define.checks import check_given
 from tidelake.spec.evolution import Change, apply
 from tidelake.spec.schema import Schema
 from tidelake.store.schemas import SchemaStore
@@ -27,11 +27,11 @@ def run_create(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
     """Make a table by publishing its first schema; False if there is a table already.
 
     Raises:
-        InvalidInputError: an option has a value that no commit could use.
+        InvalidInputError: an option has a value that it cannot have.
         CommitUnknownError: the storage did not tell whether the table is there.
         StorageError: the storage failed, and nothing was made.
     """
-    check_options(schema.options)
+    check_given(schema.options, schema.options)
     if schemas.latest_id() is not None:
         return False
     return _publish_surely(env, schemas, schema)
@@ -55,7 +55,8 @@ def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotStore, changes:
         time_ms = next_time_ms(env.clock, current.time_ms)
         changed = apply(current, changes, time_ms=time_ms, has_snapshots=snapshots.latest_id() is not None)
         # Only what this change sets: a table that another writer made with a bad option can still be repaired.
-        check_options({key: text for key, text in changed.options.items() if current.options.get(key) != text})
+        given = {key: text for key, text in changed.options.items() if current.options.get(key) != text}
+        check_given(given, changed.options)
         if changed is current or _publish_surely(env, schemas, changed):
             return changed
         wait = next(waits, None)

@@ -1,23 +1,19 @@
-"""What a table says of itself: snapshots, schemas, options, manifests, files, partitions.
+"""What a table says of itself: snapshots, schemas, options, tags, branches, consumers.
 
 Each function returns an Arrow table with the columns of the format's `t$name`; every face renders the same function.
+What a snapshot says of its files is in `file_tables`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
-from tidelake.spec.binary_row import decode_rows
-from tidelake.spec.binary_row_scalar import decode_row
-from tidelake.spec.manifest import empty_entries
-from tidelake.spec.partition_path import value_text
-from tidelake.spec.snapshot import Snapshot
+from tidelake.ops.scan.travel import tag_names
+from tidelake.spec.consumer import consumer_from_json
+from tidelake.spec.layout import BRANCH_DIR, BRANCH_PREFIX, CONSUMER_PREFIX, parse_named
+from tidelake.spec.limits import LIMITS
+from tidelake.spec.tag import Tag, tag_from_json
 from tidelake.spec.type_codec import fields_to_json
-from tidelake.spec.types import with_nullable
 from tidelake.store.table_store import TableStore
 
 _TIME = pa.timestamp("ms")
@@ -81,101 +77,63 @@ def options_table(store: TableStore) -> pa.Table:
     )
 
 
-def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
-    """`t$manifests`: one row per manifest of a snapshot, changelog included, with the range of partitions it covers."""
-    read = (data_manifests, changelog_manifests)
-    metas = [meta for each in read for meta in each(store.manifests, snapshot)] if snapshot else []
+def tags_table(store: TableStore) -> pa.Table:
+    """`t$tags`: one row per tag, by name."""
+    kept = [(name, _read_tag(store, name)) for name in tag_names(store)]
     return pa.table(
         {
-            "file_name": pa.array([m.file_name for m in metas], pa.string()),
-            "file_size": pa.array([m.file_size for m in metas], pa.int64()),
-            "num_added_files": pa.array([m.num_added for m in metas], pa.int64()),
-            "num_deleted_files": pa.array([m.num_deleted for m in metas], pa.int64()),
-            "schema_id": pa.array([m.schema_id for m in metas], pa.int64()),
-            "min_partition_stats": pa.array(
-                [_row_text(store, m.partition_stats.min_values) for m in metas], pa.string()
-            ),
-            "max_partition_stats": pa.array(
-                [_row_text(store, m.partition_stats.max_values) for m in metas], pa.string()
-            ),
-            "min_row_id": pa.array([m.min_row_id for m in metas], pa.int64()),
-            "max_row_id": pa.array([m.max_row_id for m in metas], pa.int64()),
+            "tag_name": pa.array([name for name, _ in kept], pa.string()),
+            "snapshot_id": pa.array([tag.snapshot.id for _, tag in kept], pa.int64()),
+            "schema_id": pa.array([tag.snapshot.schema_id for _, tag in kept], pa.int64()),
+            "commit_time": pa.array([tag.snapshot.time_ms for _, tag in kept], _TIME),
+            "record_count": pa.array([tag.snapshot.total_record_count for _, tag in kept], pa.int64()),
+            "create_time": pa.array([_millis(tag.create_time_ns) for _, tag in kept], _TIME),
+            "time_retained": pa.array([_duration_text(tag.time_retained_ns) for _, tag in kept], pa.string()),
         }
     )
 
 
-def files_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
-    """`t$files`: one row per live data file of a snapshot."""
-    entries = _live(store, snapshot)
-    suffix = pc.replace_substring_regex(entries.column("file_name"), pattern=r"^.*\.", replacement="")
+def branches_table(store: TableStore) -> pa.Table:
+    """`t$branches`: one row per branch, by name; made when its folder was last changed, as the storage tells."""
+    listed = ((parse_named(each.name, BRANCH_PREFIX), each) for each in store.env.io.list(BRANCH_DIR) if each.is_dir)
+    kept = sorted((name, each.modified_ms) for name, each in listed if name)
     return pa.table(
         {
-            "partition": partition_texts(store, entries.column("partition")),
-            "bucket": entries.column("bucket"),
-            "file_path": entries.column("file_name").cast(pa.string()),
-            "file_format": suffix.cast(pa.string()),
-            "schema_id": entries.column("schema_id"),
-            "level": entries.column("level"),
-            "record_count": entries.column("row_count"),
-            "file_size_in_bytes": entries.column("file_size"),
-            "min_sequence_number": entries.column("min_sequence"),
-            "max_sequence_number": entries.column("max_sequence"),
-            "creation_time": entries.column("creation_time_ms").cast(_TIME),
-            "deleteRowCount": entries.column("delete_row_count"),
+            "branch_name": pa.array([name for name, _ in kept], pa.string()),
+            "create_time": pa.array([time_ms for _, time_ms in kept], _TIME),
         }
     )
 
 
-def partitions_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
-    """`t$partitions`: rows, bytes and files of each partition."""
-    entries = _live(store, snapshot)
-    grouped = entries.group_by("partition", use_threads=False).aggregate(
-        [("row_count", "sum"), ("file_size", "sum"), ("file_name", "count"), ("creation_time_ms", "max")]
-    )
+def consumers_table(store: TableStore) -> pa.Table:
+    """`t$consumers`: the first snapshot that each consumer has not consumed yet."""
+    listed = (each for each in store.env.io.list(store.layout.consumer_dir) if not each.is_dir)
+    found = {name: each.path for each in listed if (name := parse_named(each.name, CONSUMER_PREFIX))}
+    read = {name: store.env.io.read(path, limit=1 << 16) for name, path in sorted(found.items())}
+    kept = [(name, consumer_from_json(data, path=found[name]).next_snapshot) for name, data in read.items()]
     return pa.table(
         {
-            "partition": pa.array([_spec_text(store, row.as_py()) for row in grouped.column("partition")], pa.string()),
-            "record_count": grouped.column("row_count_sum"),
-            "file_size_in_bytes": grouped.column("file_size_sum"),
-            "file_count": grouped.column("file_name_count"),
-            "last_update_time": grouped.column("creation_time_ms_max").cast(_TIME),
+            "consumer_id": pa.array([name for name, _ in kept], pa.string()),
+            "next_snapshot_id": pa.array([number for _, number in kept], pa.int64()),
         }
     )
 
 
-def partition_texts(store: TableStore, partitions: pa.ChunkedArray) -> pa.Array:
-    """The values of each partition as text such as `{2026-11-15, 7}`."""
-    if not len(partitions):
-        return pa.array([], pa.string())
-    encoded = partitions.combine_chunks().dictionary_encode()
-    texts = pa.array([_row_text(store, row) for row in encoded.dictionary.to_pylist()], pa.string())
-    return texts.take(encoded.indices)
+def _read_tag(store: TableStore, name: str) -> Tag:
+    path = store.layout.tag_path(name)
+    return tag_from_json(store.env.io.read(path, limit=LIMITS.json_bytes), path=path)
 
 
-def partition_columns(store: TableStore, partitions: pa.ChunkedArray) -> Sequence[pa.Array]:
-    """The partition columns as Arrow arrays."""
-    types = [with_nullable(dtype, True) for dtype in store.schema.partition_types]
-    return decode_rows(partitions.combine_chunks(), types)
+def _millis(nanos: int | None) -> int | None:
+    return None if nanos is None else nanos // 1_000_000
 
 
-def _live(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
-    if snapshot is None:
-        return empty_entries()
-    return live_entries(store.manifests, data_manifests(store.manifests, snapshot))
-
-
-def _row_text(store: TableStore, row: bytes) -> str:
-    return "{" + ", ".join("null" if text is None else text for text in _value_texts(store, row)) + "}"
-
-
-def _spec_text(store: TableStore, row: bytes) -> str:
-    """`dt=2026-11-15/hr=7`: readable, so neither escaped nor in the old style of some folder names."""
-    default = store.schema.options.get("partition.default-name", "__DEFAULT_PARTITION__")
-    texts = (text if text and not text.isspace() else default for text in _value_texts(store, row))
-    return "/".join(f"{key}={text}" for key, text in zip(store.schema.partition_keys, texts, strict=True))
-
-
-def _value_texts(store: TableStore, row: bytes) -> list[str | None]:
-    types = store.schema.partition_types
-    values = decode_row(row, types)
-    return [None if v is None else value_text(v, t, legacy=False) for v, t in zip(values, types, strict=True)]
+def _duration_text(nanos: int | None) -> str | None:
+    """As Java prints a duration: `PT36H`, `PT1M1.5S`."""
+    if nanos is None:
+        return None
+    minutes, rest = divmod(nanos, 60_000_000_000)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{rest // 1_000_000_000}.{rest % 1_000_000_000:09d}".rstrip("0").rstrip(".")
+    parts = f"{hours}H" * bool(hours) + f"{minutes}M" * bool(minutes) + f"{seconds}S" * bool(rest)
+    return f"PT{parts or '0S'}"

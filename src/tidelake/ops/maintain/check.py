@@ -18,7 +18,8 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import TidelakeError
+from tidelake.errors import NotFoundError, TidelakeError, UnsupportedError
+from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.key_order import overlapping_neighbours
 from tidelake.spec.layout import (
@@ -36,6 +37,7 @@ from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schema import schema_violations
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.tag import tag_from_json
+from tidelake.store.external import open_external
 from tidelake.store.paths import DataPaths
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
@@ -60,7 +62,8 @@ class Finding:
     place: str = ""
 
     def __str__(self) -> str:
-        return f"{self.severity.value} {self.invariant} {self.place}: {self.message}".replace(" : ", ": ")
+        place = f" {plain(self.place)}" if self.place else ""
+        return f"{self.severity.value} {self.invariant}{place}: {plain(self.message)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,22 @@ class CheckReport:
         """The findings that are errors."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
+    @property
+    def summary(self) -> str:
+        """The outcome in one line."""
+        outcome = "ok" if self.ok else f"{len(self.errors)} {'error' if len(self.errors) == 1 else 'errors'}"
+        counts = f"{self.snapshots} snapshots, {self.files} files, {len(self.orphans)} orphans"
+        return f"{plain(self.table)}: {outcome} ({counts})"
+
     def __str__(self) -> str:
-        head = f"{self.table}: {'ok' if self.ok else f'{len(self.errors)} errors'}"
-        head += f" ({self.snapshots} snapshots, {self.files} files, {len(self.orphans)} orphans)"
-        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])
+        return "\n".join([self.summary, *(f"  {finding}" for finding in self.findings)])
+
+    def __repr__(self) -> str:
+        return f"CheckReport({self.summary})"
+
+    def _repr_html_(self) -> str:
+        rows = ((f.severity.value, f.invariant, f.place, f.message) for f in self.findings)
+        return html_card(self.summary, (), html_table(("severity", "invariant", "place", "message"), rows))
 
 
 _Before = tuple[Snapshot, pa.Table]
@@ -100,6 +115,8 @@ class _Walk:
     findings: list[Finding] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
+    external: dict[str, int] = field(default_factory=dict)
+    """Sizes of the files outside the table, by their addresses."""
 
     def error(self, invariant: str, message: str, place: str) -> None:
         self.findings.append(Finding(invariant, Severity.ERROR, message, place))
@@ -262,6 +279,8 @@ def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifest
 
 def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
     inside = state.filter(pc.is_null(state.column("external_path")))
+    outside = state.filter(pc.is_valid(state.column("external_path")))
+    walk.external.update(zip(*(outside.column(c).to_pylist() for c in ("external_path", "file_size")), strict=True))
     folders: dict[tuple[bytes, int], str] = {}
     columns = ("partition", "bucket", "file_name", "file_size", "extra_files")
     for partition, bucket, name, size, extra in zip(*(inside.column(c).to_pylist() for c in columns), strict=True):
@@ -308,10 +327,27 @@ def _check_files(store: TableStore, walk: _Walk) -> list[str]:
             walk.error("I2", "file is missing", path)
         elif path in walk.sizes and walk.sizes[path] != found[path]:
             walk.error("I2", f"file has {found[path]} bytes instead of {walk.sizes[path]}", path)
+    for address, size in sorted(walk.external.items()):
+        _check_external(store, walk, address, size)
     orphans = sorted(set(found) - walk.reached)
     for path in orphans[:20]:
         walk.findings.append(Finding("I10", Severity.REMARK, "file is reached by no snapshot", path))
     return orphans
+
+
+def _check_external(store: TableStore, walk: _Walk, address: str, size: int) -> None:
+    try:
+        io, path = open_external(store.env.io, store.schema.options, address)
+        found = io.status(path).size
+    except UnsupportedError as error:
+        walk.warn("I2", error.message, address)
+    except NotFoundError:
+        walk.error("I2", "file is missing", address)
+    except TidelakeError as error:
+        walk.error("I2", error.message, address)
+    else:
+        if found != size:
+            walk.error("I2", f"file has {found} bytes instead of {size}", address)
 
 
 def _stored_files(store: TableStore) -> Iterator[tuple[str, int]]:

@@ -5,21 +5,29 @@ A generator holds one batch at a time; nothing is gathered here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelake.errors import FormatError, NotFoundError, UnsupportedError
+from tidelake.errors import FormatError, NotFoundError
 from tidelake.expr.tree import Predicate
+from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
 from tidelake.files.read import read_file
 from tidelake.ops.scan.split import Split
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.layout import TableLayout
 from tidelake.spec.schema import Schema
 from tidelake.spec.types import Field
+from tidelake.store.external import open_external
+from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore
+
+_LOG = logging.getLogger(__name__)
+BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,8 @@ class ReadRequest:
     columns: tuple[str, ...]
     where: Predicate | None = None
     limit: int | None = None
+    ignore_corrupt_files: bool = False
+    ignore_lost_files: bool = False
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -63,38 +73,53 @@ def read_splits(store: TableStore, splits: Iterable[Split], request: ReadRequest
                     break
 
 
-def read_data_file(store: TableStore, split: Split, file: DataFile, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+def read_data_file(
+    store: TableStore, split: Split, file: DataFile, request: ReadRequest, *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
     """The rows of one file of a split.
 
     Raises:
-        FormatError: the file is missing or damaged.
-        UnsupportedError: the file lies outside the table, or in a format that is not read yet.
+        FormatError: the file is missing or damaged, or lies outside the table and its external roots.
+        UnsupportedError: the file lies outside the table on a storage, or in a format, that is not read yet.
     """
+    io, path = store.env.io, split.path_of(file)
     if file.external_path is not None:
-        raise UnsupportedError(
-            "data file lies outside the table", path=file.external_path, option="data-file.external-paths"
-        )
-    path = split.path_of(file)
+        io, path = open_external(io, store.schema.options, file.external_path)
+    file_fields = _file_fields(store, split, file)  # outside: a missing schema is no damaged data file
     try:
         yield from read_file(
-            store.env.io,
+            io,
             path,
             format=format_of(file.file_name),
-            file_fields=_file_fields(store, file),
+            file_fields=file_fields,
             read_fields=request.fields,
             where=request.where,
             filter_fields=request.schema.fields,
+            batch_rows=batch_rows,
+            file_size=file.file_size,
+            row_count=file.row_count,
         )
+    except FormatError as cause:
+        if not request.ignore_corrupt_files:
+            raise
+        _LOG.warning("left out the rest of a damaged data file: %s", cause)
     except NotFoundError as cause:
+        if request.ignore_lost_files:
+            _LOG.warning("left out a data file that is gone: %s", path)
+            return
         raise FormatError(
             "data file is missing",
             code="file-missing",
             path=path,
             table=store.env.io.root,
             snapshot_id=split.snapshot_id,
-            hint="the snapshot may have expired meanwhile: plan again; else run check()",
+            hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
         ) from cause
 
 
-def _file_fields(store: TableStore, file: DataFile) -> Sequence[Field]:
-    return store.schemas.get(file.schema_id).fields
+def _file_fields(store: TableStore, split: Split, file: DataFile) -> Sequence[Field]:
+    schemas = store.schemas
+    if split.branch is not None and split.branch != store.layout.branch:
+        schemas = SchemaStore(store.env.io, TableLayout(branch=split.branch))
+    schema = schemas.get(file.schema_id)
+    return keyed_fields(schema) if schema.primary_keys else schema.fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelake.options import Affects, Bytes, OptionGroup, option
+from tidelake.options import Affects, Bytes, Int64, OptionGroup, at_least, option
 from tidelake.spec.bucket import BucketFunction
 
 _READ = (Affects.READ,)
@@ -36,3 +36,50 @@ class SplitOptions(OptionGroup):
     open_file_cost: Bytes = option(
         "source.split.open-file-cost", Bytes(4 << 20), doc="Least weight of a file.", affects=_READ
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(OptionGroup):
+    """How a batch read is planned, and what it forgives."""
+
+    manifest_parallelism: int | None = option(
+        "scan.manifest.parallelism",
+        None,
+        doc="Threads that read manifests; unset: those of the lake.",
+        affects=_READ,
+        check=at_least(1),
+    )
+    sort_partition: bool = option(
+        "scan.plan-sort-partition", False, doc="Order splits by the values of their partition.", affects=_READ
+    )
+    ignore_corrupt_files: bool = option(
+        "scan.ignore-corrupt-files",
+        False,
+        doc="Leave out what cannot be read of a damaged data file; its rows are missing.",
+        affects=_READ,
+    )
+    ignore_lost_files: bool = option(
+        "scan.ignore-lost-files",
+        False,
+        doc="Leave out data files that are gone; their rows are missing.",
+        affects=_READ,
+    )
+    fallback_branch: str | None = option(
+        "scan.fallback-branch", None, doc="Branch to read partitions from that this one does not have.", affects=_READ
+    )
+    primary_branch: str | None = option(
+        "scan.primary-branch", None, doc="Branch whose partitions are read before those of this one.", affects=_READ
+    )
+    bounded_watermark: Int64 | None = option(
+        "scan.bounded.watermark", None, doc="Watermark that ends a stream; batch reads end anyway.", affects=_READ
+    )
+
+    @property
+    def other_branch(self) -> str | None:
+        """The second branch that is read, if any."""
+        return self.fallback_branch or self.primary_branch
+
+    @property
+    def forgiving(self) -> bool:
+        """Whether files may be left out, so that rows are counted by reading them."""
+        return self.ignore_corrupt_files or self.ignore_lost_files

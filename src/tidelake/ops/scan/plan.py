@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidelake.errors import FormatError
 from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter
-from tidelake.spec.manifest import DELETE, ENTRIES, IDENTITY_COLUMNS, PRUNING_COLUMNS, merge_entries
+from tidelake.spec.manifest import ENTRIES, IDENTITY_COLUMNS, PRUNING_COLUMNS, merge_entries
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.manifests import Keep, ManifestStore
@@ -64,10 +62,6 @@ def live_entries(
     chosen = partitions.prune(metas)
     needed = wanted if not any(meta.num_deleted for meta in chosen) else wanted | {"kind", *IDENTITY_COLUMNS}
     entries = read_changes(store, chosen, partitions=partitions, columns=needed | set(PRUNING_COLUMNS))
-    if any(meta.num_deleted for meta in chosen):
-        entries = merge_entries(entries)
-        left = pc.equal(entries.column("kind"), DELETE)
-        if pc.any(left).as_py():
-            name = entries.filter(left).column("file_name")[0].as_py()
-            raise FormatError("manifests delete a file that is not there", code="delete-without-add", file=name)
+    if set(IDENTITY_COLUMNS) <= set(entries.column_names):  # they are, wherever something was deleted
+        entries = merge_entries(entries, whole=True)
     return entries.select([name for name in ENTRIES.names if name in wanted])

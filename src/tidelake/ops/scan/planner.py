@@ -6,7 +6,7 @@ of their columns (read with the schema each file was written with). Nothing that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
@@ -19,17 +19,21 @@ from tidelake.expr.evaluate import matches
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import literals, restrict
 from tidelake.expr.tree import And, Predicate
+from tidelake.io.clock import as_local_ms
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.split import Split, append_splits
+from tidelake.ops.scan.topn import SortKey, has_usable_bounds, may_be_first
 from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.bucket import assign_buckets
 from tidelake.spec.data_file import data_files
 from tidelake.spec.index_manifest import DELETION_VECTORS
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.stats_evolution import bounds_under
+from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -47,6 +51,8 @@ class Plan:
     files_live: int = 0
     files_kept: int = 0
     where: Predicate | None = None
+    partitions: frozenset[bytes] = frozenset()
+    """Partitions that have rows, before pruning by bucket and statistics."""
 
     @property
     def row_count(self) -> int:
@@ -67,15 +73,22 @@ def plan_append(
     paths: DataPaths,
     where: Predicate | None = None,
     limit: int | None = None,
+    order: Sequence[SortKey] = (),
+    created_from_ms: int | None = None,
     options: SplitOptions,
     buckets: BucketOptions,
 ) -> Plan:
     """Plan the read of an append table at a snapshot, with the columns of `schema`.
 
+    With an order and a limit the splits hold at least the first `limit` rows by that order; with `created_from_ms` only
+    files made at or after that time are read.
+
     Raises:
+        NotFoundError: the table was dropped.
         UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
     """
     if snapshot is None:
+        store.refuse_dropped()
         return Plan(None, where=where)
     metas = data_manifests(store.manifests, snapshot)
     partitions: PartitionFilter = EVERY_PARTITION
@@ -85,46 +98,92 @@ def plan_append(
             partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
     read = partitions.prune(metas)
     entries = live_entries(store.manifests, metas, partitions=partitions)
-    _refuse_unreadable(store, snapshot, entries)
+    refuse_unreadable(store, [snapshot], entries)
+    if created_from_ms is not None:
+        made = entries.column("creation_time_ms")
+        entries = entries.filter(pc.fill_null(pc.greater_equal(made, as_local_ms(created_from_ms)), True))
     live = entries.num_rows
+    present = frozenset(entries.column("partition").unique().to_pylist())
     if where is not None and not where.columns():  # the same for every row
         entries = entries.slice(0, live if pc.all(matches(where, {}, 1)).as_py() else 0)
     elif where is not None:
         entries = prune_buckets(entries, where, schema, buckets)
         entries = prune_files(store, entries, where, schema)
-    elif limit is not None:
-        entries = _enough_rows(entries, limit)
+    if limit is not None and (where is None or where.columns() <= set(schema.partition_keys)):
+        # A condition on partitions is decided file by file, so that every row of a file counts.
+        entries = _first_rows(store, entries, order, limit, schema) if order else _enough_rows(entries, limit)
     splits = tuple(splits_of(entries, snapshot.id, paths, options))
-    return Plan(snapshot, splits, len(metas), len(read), live, entries.num_rows, where)
+    return Plan(snapshot, splits, len(metas), len(read), live, entries.num_rows, where, present)
 
 
-def _refuse_unreadable(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
-    """Refuse what would be read wrongly rather than give rows that are not there."""
-    index = store.manifests.read_index(snapshot.index_manifest) if snapshot.index_manifest else ()
-    if any(entry.file.index_type == DELETION_VECTORS for entry in index):
-        raise UnsupportedError(
-            "table with deletion vectors cannot be read yet",
-            code="deletion-vectors",
-            table=store.env.io.root,
-            snapshot_id=snapshot.id,
-            hint="compact it with the engine that wrote them",
-        )
+def refuse_unreadable(store: TableStore, snapshots: Sequence[Snapshot], entries: pa.Table) -> None:
+    """Refuse what would be read wrongly rather than give rows that are not there.
+
+    Raises:
+        UnsupportedError: a snapshot has deletion vectors, or an entry is a file that holds some columns only.
+    """
+    indexes = {snapshot.index_manifest: snapshot.id for snapshot in snapshots if snapshot.index_manifest}
+    for index, snapshot_id in indexes.items():
+        if any(entry.file.index_type == DELETION_VECTORS for entry in store.manifests.read_index(index)):
+            raise UnsupportedError(
+                "table with deletion vectors cannot be read yet",
+                code="deletion-vectors",
+                table=store.env.io.root,
+                snapshot_id=snapshot_id,
+                hint="compact it with the engine that wrote them",
+            )
     if entries.column("write_cols").null_count < entries.num_rows:
         raise UnsupportedError(
             "table with files that hold some columns only cannot be read yet",
             code="data-evolution",
             table=store.env.io.root,
-            snapshot_id=snapshot.id,
+            snapshot_id=snapshots[-1].id,
+            hint="rewrite the rows with the engine that wrote them",
         )
 
 
 def prune_files(store: TableStore, entries: pa.Table, where: Predicate, schema: Schema) -> pa.Table:
     """Drop the files whose statistics rule the predicate out, schema by schema."""
-    known = {field.name for field in schema.fields}
-    wanted = sorted(where.columns() & known)
-    if not wanted or entries.num_rows == 0:
+    if entries.num_rows == 0:
         return entries
+    return entries.filter(pa.array(files_that_may_match(store, entries, where, schema)))
+
+
+def files_that_may_match(store: TableStore, entries: pa.Table, where: Predicate, schema: Schema) -> np.ndarray:
+    """Which files may hold a row that the predicate keeps, by the statistics of their columns."""
     keep = np.ones(entries.num_rows, dtype=bool)
+    wanted = sorted(where.columns() & {field.name for field in schema.fields})
+    if wanted:
+        for rows, bounds in _bounds_by_schema(store, entries, schema, wanted):
+            keep[rows] = may_match(where, bounds, len(rows)).to_numpy(zero_copy_only=False)
+    return keep
+
+
+def _first_rows(store: TableStore, entries: pa.Table, order: Sequence[SortKey], limit: int, schema: Schema) -> pa.Table:
+    """Drop the files that cannot hold one of the first `limit` rows; only right without a filter on rows.
+
+    The first key alone decides: rows that are equal by it are all kept.
+    """
+    key = order[0]
+    if entries.num_rows == 0 or not has_usable_bounds(schema.field(key.column).type):
+        return entries
+    found = list(_bounds_by_schema(store, entries, schema, [key.column]))
+    places = np.concatenate([rows for rows, _ in found])
+    parts = [bounds[key.column] for _, bounds in found]
+    joined = Bounds(*(pa.concat_arrays(arrays) for arrays in zip(*map(_arrays, parts), strict=True)))
+    keep = np.ones(entries.num_rows, dtype=bool)
+    keep[places] = may_be_first(joined, limit, descending=key.descending)
+    return entries.filter(pa.array(keep))
+
+
+def _arrays(bounds: Bounds) -> tuple[pa.Array, ...]:
+    return bounds.low, bounds.high, bounds.null_count, bounds.row_count
+
+
+def _bounds_by_schema(
+    store: TableStore, entries: pa.Table, schema: Schema, wanted: Sequence[str]
+) -> Iterator[tuple[np.ndarray, dict[str, Bounds]]]:
+    """The bounds of columns in the files of each schema, with the places of those files."""
     ids = entries.column("schema_id").to_numpy()
     whole = entries.column("write_cols").is_null().to_numpy(zero_copy_only=False)
     for schema_id in np.unique(ids).tolist():
@@ -141,9 +200,7 @@ def prune_files(store: TableStore, entries: pa.Table, where: Predicate, schema: 
             wanted=wanted,
         )
         counts = part.column("row_count").combine_chunks()
-        bounds = {name: Bounds(each.min, each.max, each.null_count, counts) for name, each in found.items()}
-        keep[rows] = may_match(where, bounds, len(rows)).to_numpy(zero_copy_only=False)
-    return entries.filter(pa.array(keep))
+        yield rows, {name: Bounds(each.min, each.max, each.null_count, counts) for name, each in found.items()}
 
 
 def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: BucketOptions) -> pa.Table:
@@ -174,9 +231,10 @@ def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: 
 
 
 def _enough_rows(entries: pa.Table, limit: int) -> pa.Table:
-    """The first files that together hold at least `limit` rows; only right without a filter."""
+    """The first files, in the order they are read, that together hold `limit` rows; only right without a filter."""
     if entries.num_rows == 0:
         return entries
+    entries = entries.sort_by([(name, "ascending") for name in ("partition", "bucket", "min_sequence", "file_name")])
     before = np.concatenate([[0], np.cumsum(entries.column("row_count").to_numpy())[:-1]])
     return entries.filter(pa.array(before < limit))
 
@@ -198,6 +256,21 @@ def splits_of(entries: pa.Table, snapshot_id: int, paths: DataPaths, options: Sp
         )
         splits += append_splits(base, [file for _, file in found], options)
     return splits
+
+
+def sort_splits(splits: Sequence[Split], schema: Schema) -> tuple[Split, ...]:
+    """The splits by the values of their partition, null first, those of one partition in their order."""
+    rows = list(dict.fromkeys(split.partition for split in splits))
+    if not schema.partition_keys or len(rows) < 2:
+        return tuple(splits)
+    import polars as pl  # slow to load, and most reads do not need it
+
+    types = [with_nullable(dtype, True) for dtype in schema.partition_types]
+    columns = decode_rows(pa.array(rows, pa.large_binary()), types)
+    values = pl.DataFrame({str(number): pl.from_arrow(column) for number, column in enumerate(columns)})
+    order = values.select(pl.arg_sort_by(values.columns, nulls_last=False, maintain_order=True)).to_series()
+    rank = {rows[place]: number for number, place in enumerate(order.to_list())}
+    return tuple(sorted(splits, key=lambda split: rank[split.partition]))
 
 
 def conjunction(*parts: Predicate | None) -> Predicate | None:

@@ -26,6 +26,8 @@ class Split:
     total_buckets: int
     files: tuple[DataFile, ...]
     raw_convertible: bool = True
+    branch: str | None = None
+    """The branch whose schemas the files were written with, if not that of the table that is read."""
 
     @property
     def row_count(self) -> int:

@@ -24,7 +24,11 @@ class TravelOptions(OptionGroup):
     snapshot_id: Int64 | None = option("scan.snapshot-id", None, doc="Read this snapshot.", affects=_READ)
     tag: str | None = option("scan.tag-name", None, doc="Read this tag.", affects=_READ)
     timestamp_ms: Int64 | None = option(
-        "scan.timestamp-millis", None, doc="Read the newest snapshot at this time.", affects=_READ
+        "scan.timestamp-millis",
+        None,
+        doc="Read the newest snapshot at this time.",
+        affects=_READ,
+        fallback=("log.scan.timestamp-millis",),
     )
     timestamp: str | None = option(
         "scan.timestamp", None, doc="Read the newest snapshot at this local time.", affects=_READ
@@ -102,6 +106,16 @@ def at_time(store: TableStore, time_ms: int) -> Snapshot:
     Raises:
         NotFoundError: all snapshots are later.
     """
+    found = find_time(store, time_ms)
+    if found is None:
+        raise NotFoundError(
+            "no snapshot is that old", code="snapshot-not-found", time_ms=time_ms, table=store.env.io.root
+        )
+    return found
+
+
+def find_time(store: TableStore, time_ms: int) -> Snapshot | None:
+    """The newest snapshot committed at or before a time, or None when all are later."""
     found: Snapshot | None = None
     ids = store.snapshots.ids()
     low, high = 0, len(ids)
@@ -112,10 +126,6 @@ def at_time(store: TableStore, time_ms: int) -> Snapshot:
             found, low = snapshot, middle + 1
         else:
             high = middle
-    if found is None:
-        raise NotFoundError(
-            "no snapshot is that old", code="snapshot-not-found", time_ms=time_ms, table=store.env.io.root
-        )
     return found
 
 

@@ -15,33 +15,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.files.describe import describe
+from tidelake.files.bucket_writer import BucketWriter
 from tidelake.files.options import FileOptions
-from tidelake.files.write import RollingWriter
-from tidelake.io.clock import local_time_ms
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
 from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.data_file import DataFile
 from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 Place = tuple[bytes, int]
-TARGET_BYTES = 256 << 20
+"""A partition and a bucket of it."""
 
 
 @dataclass(slots=True)
 class _Bucket:
     """An open bucket: its writer, and where its sequence numbers and bucket count stand."""
 
-    writer: RollingWriter
+    writer: BucketWriter
     next_sequence: int
     total_buckets: int
-    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +59,21 @@ class AppendWriter:
     overwrite: bool = False
     _open: dict[Place, _Bucket] = field(default_factory=dict)
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
         """Route the rows of a batch to their partitions and buckets.
 
         Raises:
-            InvalidInputError: the partition has another number of buckets than the table now wants.
+            InvalidInputError: the partition has another number of buckets than the table now wants, or a row is not
+                to be added but to be taken back.
         """
+        if kinds is not None and any(kind % 2 for kind in kinds.unique().to_pylist()):
+            raise InvalidInputError(
+                "table without a primary key takes only insertions",
+                hint="use delete(), or create the table with a primary key",
+            )
         for place, rows in self._routed(batch):
             bucket = self._open.get(place) or self._opened(place)
             bucket.writer.write(rows)
-            bucket.rows += rows.num_rows
 
     def prepare(self) -> list[CommitMessage]:
         """Close all files and describe them; the writer starts afresh."""
@@ -139,17 +140,7 @@ class AppendWriter:
                 new=total,
                 hint="overwrite the partition to give it the new number",
             )
-        uuid = self.store.env.ids.uuid()
-        count = iter(range(1 << 62))
-        writer = RollingWriter(
-            self.store.env.io,
-            self.paths.bucket(*place),
-            self.store.schema.fields,
-            names=lambda extension: f"{self.files.prefix}{uuid}-{next(count)}.{extension}",
-            format=self.files.format,
-            options=self.files,
-            target_bytes=self.files.target_size or TARGET_BYTES,
-        )
+        writer = BucketWriter(self.store.env, self.paths.bucket(*place), self.store.schema, self.files)
         bucket = _Bucket(writer, restored.max_sequence + 1, total)
         self._open[place] = bucket
         return bucket
@@ -170,16 +161,10 @@ class AppendWriter:
         return _Restored(top, max(totals, default=None))
 
     def _message(self, place: Place, bucket: _Bucket) -> CommitMessage:
-        written = bucket.writer.close()
-        files: list[DataFile] = []
-        sequence = bucket.next_sequence
-        time_ms = local_time_ms(self.store.env.clock)
-        for each in written:
-            files.append(describe(each, self.store.schema, self.files, sequence=sequence, time_ms=time_ms))
-            sequence += each.row_count
+        files = bucket.writer.close(sequence=bucket.next_sequence)
         return CommitMessage(
             partition=place[0],
             bucket=place[1],
             total_buckets=bucket.total_buckets,
-            data=DataIncrement(new_files=tuple(files)),
+            data=DataIncrement(new_files=files),
         )

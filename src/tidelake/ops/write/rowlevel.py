@@ -7,17 +7,18 @@ ones in one snapshot. It is planned on one snapshot and refused if another job r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import StorageError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
-from tidelake.files.describe import describe
+from tidelake.files.bucket_writer import BucketWriter
 from tidelake.files.options import FileOptions
-from tidelake.files.write import RollingWriter
-from tidelake.io.clock import local_time_ms
+from tidelake.io.fileio import join
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.split import Split
@@ -50,15 +51,13 @@ def rewrite_matching(
     where: Predicate,
     change: Change,
     files: FileOptions,
-    *,
-    target_bytes: int,
 ) -> RowLevelResult:
     """Rewrite every file that holds a matching row.
 
     Raises:
         FormatError: a file is missing or damaged; nothing is left behind.
     """
-    rewriter = _Rewriter(store, paths, where, change, files, target_bytes)
+    rewriter = _Rewriter(store, paths, where, change, files)
     messages: list[CommitMessage] = []
     rows = touched = 0
     try:
@@ -69,7 +68,7 @@ def rewrite_matching(
                     messages.append(message)
                     rows += hits
                     touched += 1
-    except Exception:
+    except BaseException:
         rewriter.abort(messages)
         raise
     return RowLevelResult(tuple(messages), rows, touched)
@@ -82,7 +81,6 @@ class _Rewriter:
     where: Predicate
     change: Change
     files: FileOptions
-    target_bytes: int
 
     def rewrite(self, split: Split, file: DataFile) -> tuple[CommitMessage | None, int]:
         """One file: counted first, so that a file without a match is not written for nothing."""
@@ -95,31 +93,17 @@ class _Rewriter:
         )
         if hits == 0:
             return None, 0
-        uuid = self.store.env.ids.uuid()
-        count = iter(range(1 << 62))
-        writer = RollingWriter(
-            self.store.env.io,
-            self.paths.bucket(split.partition, split.bucket),
-            schema.fields,
-            names=lambda extension: f"{self.files.prefix}{uuid}-{next(count)}.{extension}",
-            format=self.files.format,
-            options=self.files,
-            target_bytes=self.target_bytes,
-        )
+        folder = self.paths.bucket(split.partition, split.bucket)
+        writer = BucketWriter(self.store.env, folder, schema, self.files)
         try:
             for batch in self._changed(split, file):
                 if batch.num_rows:
                     writer.write(batch)
-            written = writer.close()
-        except Exception:
+            new = writer.close(sequence=file.min_sequence)
+        except BaseException:
             writer.abort()
             raise
-        new: list[DataFile] = []
-        sequence, time_ms = file.min_sequence, local_time_ms(self.store.env.clock)
-        for each in written:
-            new.append(describe(each, schema, self.files, sequence=sequence, time_ms=time_ms))
-            sequence += each.row_count
-        increment = DataIncrement(new_files=tuple(new), deleted_files=(file,))
+        increment = DataIncrement(new_files=new, deleted_files=(file,))
         message = CommitMessage(
             partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, data=increment
         )
@@ -135,6 +119,8 @@ class _Rewriter:
 
     def abort(self, messages: Sequence[CommitMessage]) -> None:
         for message in messages:
+            folder = self.paths.bucket(message.partition, message.bucket)
             for file in message.data.new_files:
-                folder = self.paths.bucket(message.partition, message.bucket)
-                self.store.env.io.delete(f"{folder}/{file.file_name}")
+                # What cannot be removed now is an orphan; the error on its way matters more.
+                with suppress(StorageError):
+                    self.store.env.io.delete(join(folder, file.file_name))

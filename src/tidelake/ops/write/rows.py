@@ -6,48 +6,67 @@ that the table does not have or that is there twice is an `InvalidInputError` na
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.arrow_nested import compact, map_children
-from tidelake.spec.arrow_types import row_to_arrow
-from tidelake.spec.cast_values import cast_array
+from tidelake.ops.write.values import check_exact_cast, fit_column, unfit
+from tidelake.spec.arrow_types import from_arrow, row_to_arrow, to_arrow
 from tidelake.spec.schema import Schema
-from tidelake.spec.types import STRING, DataType, ElementType, Field, LengthType, MapType, Root, RowType
+from tidelake.spec.types import Field
 
+Fields = Mapping[str, Field]
+"""The columns of the table by their names; none when the table is yet to be made."""
 BATCH_ROWS = 1 << 17
 
 
 def as_table(data: Any) -> pa.Table:
-    """Rows of any kind as one Arrow table, with the types they come with.
+    """Rows of any kind as one Arrow table, with the types they come with, fit to make a table of.
 
     Raises:
-        InvalidInputError: the data holds no rows, or no columns to make a table from.
+        InvalidInputError: the data holds no rows or no columns, or a table cannot hold one of them.
     """
-    if isinstance(data, pa.Table):
-        return data
-    batches = list(_arrow_batches(data, pa.schema([])))
+    table = data if isinstance(data, pa.Table) else _joined(list(_arrow_batches(data, {})))
+    for index, column in enumerate(table.schema):
+        try:
+            dtype = from_arrow(column.type, column.nullable)
+        except InvalidInputError as error:
+            error.facts.setdefault("column", column.name)
+            raise
+        field = Field(index, column.name, dtype)
+        for chunk in table.column(index).chunks:
+            # Looked at before the table is made: a value that does not fit must not leave an empty one behind.
+            fit_column(chunk, field, to_arrow(dtype), len(chunk))
+    return table
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     if not batches:
         raise InvalidInputError(
             "a table cannot be made from no rows", hint="create it with a schema first, or write Arrow data"
         )
-    return pa.Table.from_batches(batches)
+    try:
+        # Batches of a stream of rows may have come out in different widths.
+        return pa.concat_tables([pa.Table.from_batches([each]) for each in batches], promote_options="permissive")
+    except pa.ArrowException as cause:
+        raise InvalidInputError(
+            "batches of the data do not fit together",
+            code="schema-mismatch",
+            cause=str(cause).splitlines()[0][:200],
+            hint="give all batches the same columns and types, or create the table first",
+        ) from cause
 
 
-def to_batches(data: Any, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of anything that holds rows, in the table's columns and types.
+def arrow_batches(data: Any, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of anything that holds rows, with the columns and types they come with.
 
     Raises:
-        InvalidInputError: the data or one of its columns does not fit.
+        InvalidInputError: the data is of a kind that holds no rows.
     """
-    target = row_to_arrow(schema.fields)
-    for batch in _arrow_batches(data, target):
-        if batch.num_rows:
-            yield conform(batch, schema, target)
+    return _arrow_batches(data, {column.name: column for column in schema.fields})
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema | None = None) -> pa.RecordBatch:
@@ -58,28 +77,34 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema | None = No
     """
     target = row_to_arrow(schema.fields) if target is None else target
     names = batch.schema.names
-    _check_names(names, schema)
-    columns = [_column(batch, column, target.field(column.name)) for column in schema.fields]
+    check_names(names, schema)
+    given = dict(zip(names, batch.columns, strict=True))
+    columns = [
+        fit_column(given.get(column.name), column, target.field(column.name).type, batch.num_rows)
+        for column in schema.fields
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _arrow_batches(data: Any, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(data: Any, fields: Fields) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.Table):
         yield from data.to_batches(max_chunksize=BATCH_ROWS)
     elif isinstance(data, pa.RecordBatch):
         yield data
-    elif isinstance(data, (pa.RecordBatchReader,)) or hasattr(data, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(data)
+    elif isinstance(data, pa.RecordBatchReader):
+        yield from _read(data)
+    elif hasattr(data, "__arrow_c_stream__"):
+        yield from _read(pa.RecordBatchReader.from_stream(data))
     elif hasattr(data, "__arrow_c_array__"):
         yield pa.record_batch(data)
     elif hasattr(data, "to_arrow") and callable(data.to_arrow):
-        yield from _arrow_batches(data.to_arrow(), target)
+        yield from _arrow_batches(data.to_arrow(), fields)
     elif type(data).__module__.partition(".")[0] == "pandas":
-        yield from pa.Table.from_pandas(data, preserve_index=False).to_batches(max_chunksize=BATCH_ROWS)
+        yield from _from_pandas(data)
     elif isinstance(data, Mapping):
-        yield from _from_columns(data, target)
+        yield from _from_columns(data, fields)
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
-        yield from _from_items(data, target)
+        yield from _from_items(data, fields)
     else:
         raise InvalidInputError(
             "data is of a kind that holds no rows",
@@ -88,49 +113,88 @@ def _arrow_batches(data: Any, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _from_items(items: Iterable[Any], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream; what its source raises comes through, what Arrow makes of it is told as bad data."""
+    try:
+        yield from stream
+    except pa.ArrowException as cause:
+        raise InvalidInputError(
+            "stream of rows broke off",
+            code="stream-broken",
+            cause=str(cause).splitlines()[0][:200],
+            hint="nothing was written: repair the source and write again",
+        ) from cause
+
+
+def _from_pandas(frame: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as cause:
+        raise InvalidInputError(
+            "frame cannot be turned into rows",
+            code="value-type",
+            cause=str(cause).splitlines()[0][:200],
+            hint="give every column values of one type",
+        ) from cause
+    yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _from_items(items: Iterable[Any], fields: Fields) -> Iterator[pa.RecordBatch]:
     rows: list[Mapping[str, Any]] = []
     for item in items:
         if isinstance(item, Mapping):
             rows.append(item)
-            if len(rows) >= BATCH_ROWS:
-                yield from _from_rows(rows, target)
-                rows = []
-        elif isinstance(item, (pa.RecordBatch, pa.Table)) or hasattr(item, "__arrow_c_stream__"):
-            yield from _arrow_batches(item, target)
-        else:
+            if len(rows) < BATCH_ROWS:
+                continue
+        elif not (isinstance(item, pa.RecordBatch | pa.Table) or hasattr(item, "__arrow_c_stream__")):
             raise InvalidInputError(
                 "row is no mapping", got=type(item).__name__, hint="write rows as dicts: {'id': 1, 'name': 'a'}"
             )
+        if rows:  # before the batch that follows them: rows keep their order
+            yield from _from_rows(rows, fields)
+            rows = []
+        if not isinstance(item, Mapping):
+            yield from _arrow_batches(item, fields)
     if rows:
-        yield from _from_rows(rows, target)
+        yield from _from_rows(rows, fields)
 
 
-def _from_rows(rows: Sequence[Mapping[str, Any]], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _from_rows(rows: Sequence[Mapping[str, Any]], fields: Fields) -> Iterator[pa.RecordBatch]:
     # A row that says nothing is still a row: one column of nulls stands for it.
-    names = list(dict.fromkeys(name for row in rows for name in row)) or target.names[:1]
-    yield from _from_columns({name: [row.get(name) for row in rows] for name in names}, target)
+    names = list(dict.fromkeys(name for row in rows for name in row)) or list(fields)[:1]
+    yield from _from_columns({name: [row.get(name) for row in rows] for name in names}, fields)
 
 
-def _from_columns(columns: Mapping[str, Any], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _from_columns(columns: Mapping[str, Any], fields: Fields) -> Iterator[pa.RecordBatch]:
     arrays = {}
     for name, values in columns.items():
         if not isinstance(name, str):
             raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
-        known = target.field(name).type if name in target.names else None
-        try:
-            arrays[name] = pa.array(values, known)
-            if known is not None:
-                _check_exact(values, known)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
-            raise _unfit(name, known or "any", str(cause)) from cause
+        arrays[name] = _array(name, values, fields.get(name))
     if len({len(array) for array in arrays.values()}) > 1:
         raise InvalidInputError(
             "columns are not of the same length",
             code="column-length",
             lengths=", ".join(f"{name} {len(array)}" for name, array in arrays.items()),
         )
-    yield from pa.table(arrays).to_batches(max_chunksize=BATCH_ROWS)
+    try:
+        yield from pa.table(arrays).to_batches(max_chunksize=BATCH_ROWS)
+    except (pa.ArrowException, UnicodeError) as cause:
+        raise InvalidInputError("names of the columns cannot be used", cause=str(cause)[:200]) from cause
+
+
+def _array(name: str, values: Any, column: Field | None) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    known = None if column is None else to_arrow(column.type)
+    try:
+        given = values if hasattr(values, "__len__") else list(values)
+        array = pa.array(given, known)
+        if known is not None:
+            _check_exact(given, known)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+        raise unfit(name, "any" if column is None else column.type, str(cause)) from cause
+    return array
 
 
 def _check_exact(values: Any, known: pa.DataType) -> None:
@@ -140,8 +204,14 @@ def _check_exact(values: Any, known: pa.DataType) -> None:
         ValueError: a value would lose something.
     """
     kinds = pa.types
-    if kinds.is_integer(known) or kinds.is_timestamp(known) or kinds.is_time(known) or kinds.is_date(known):
-        pa.array(values).cast(known)
+    if (
+        kinds.is_integer(known)
+        or kinds.is_timestamp(known)
+        or kinds.is_time(known)
+        or kinds.is_date(known)
+        or kinds.is_float32(known)
+    ):
+        check_exact_cast(pa.array(values), known)
     elif kinds.is_struct(known):
         given = [value for value in values if isinstance(value, Mapping)]
         unknown = {name for value in given for name in value} - {field.name for field in known}
@@ -159,97 +229,24 @@ def _check_exact(values: Any, known: pa.DataType) -> None:
         _check_exact([item for value in pairs for _, item in value], known.item_type)
 
 
-def _check_names(names: Sequence[str], schema: Schema) -> None:
-    known = {column.name for column in schema.fields}
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidInputError("data has a column twice", code="column-duplicate", column=name)
+def check_names(names: Sequence[str], schema: Schema) -> None:
+    """Refuse columns that the table does not have, and names that are there twice or missing.
+
+    Raises:
+        InvalidInputError: there is one.
+    """
+    known = {column.name: None for column in schema.fields}
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInputError(
+                "data has a column twice", code="column-duplicate", column=name, hint="rename or drop one of the two"
+            )
         if name not in known:
-            near = next((k for k in known if k.lower() == name.lower()), None)
+            near = next((each for each in known if each.lower() == name.lower()), None)
+            columns = ", ".join(known)
             raise InvalidInputError(
                 "data has a column that the table does not have",
                 code="column-unknown",
                 column=name,
-                hint=f"rename it to {near}"
-                if near
-                else f"drop it, or add it to the table; columns are {', '.join(known)}",
+                hint=f"rename it to {near}" if near else f"drop it, or add it to the table; columns are {columns}",
             )
-
-
-def _column(batch: pa.RecordBatch, column: Field, target: pa.Field) -> pa.Array:
-    if column.name not in batch.schema.names:
-        values = pa.nulls(batch.num_rows, target.type)
-    else:
-        values = batch.column(column.name)
-    if pa.types.is_dictionary(values.type) or isinstance(values, pa.ExtensionArray):
-        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values.storage
-    if values.type != target.type:
-        try:
-            values = values.cast(target.type)
-        except (pa.ArrowException, ValueError) as cause:
-            raise _unfit(column.name, column.type, str(cause)) from cause
-    if column.default is not None and values.null_count:
-        default = cast_array(pa.array([column.default]), STRING, column.type)
-        values = pc.fill_null(values, default[0])
-    if values.null_count and not column.type.nullable:
-        missing = column.name not in batch.schema.names
-        raise InvalidInputError(
-            "column must not be null",
-            code="null-value",
-            column=column.name,
-            hint="the data does not have it" if missing else f"{values.null_count} rows have no value",
-        )
-    _check_lengths(values, column.type, column.name)
-    for inner, dtype, place in _members(values, column.type, column.name):
-        _check_member(inner, dtype, place)
-    return values
-
-
-def _members(values: pa.Array, dtype: DataType, place: str) -> Iterator[tuple[pa.Array, DataType, str]]:
-    """What the values of a nested type hold, those of nulls left out."""
-    if isinstance(dtype, RowType):
-        for field, inner in zip(dtype.fields, values.drop_null().flatten(), strict=True):
-            yield inner, field.type, f"{place}.{field.name}"
-    elif isinstance(dtype, MapType):
-        keys, items = map_children(compact(values.drop_null()))
-        yield keys, dtype.key, f"{place}.key"
-        yield items, dtype.value, f"{place}.value"
-    elif isinstance(dtype, ElementType) and dtype.root is not Root.MULTISET:
-        yield values.flatten(), dtype.element, f"{place}.element"
-
-
-def _check_member(values: pa.Array, dtype: DataType, place: str) -> None:
-    if values.null_count and not dtype.nullable:
-        raise InvalidInputError(
-            "column must not be null", code="null-value", column=place, hint=f"{values.null_count} values are missing"
-        )
-    _check_lengths(values, dtype, place)
-    for inner, inner_type, inner_place in _members(values, dtype, place):
-        _check_member(inner, inner_type, inner_place)
-
-
-def _check_lengths(values: pa.Array, dtype: DataType, place: str) -> None:
-    if not isinstance(dtype, LengthType) or dtype.length == 2**31 - 1:
-        return
-    sizes = pc.utf8_length(values) if dtype.root in (Root.CHAR, Root.VARCHAR) else pc.binary_length(values)
-    longest = pc.max(sizes).as_py()
-    if longest is not None and longest > dtype.length:
-        raise InvalidInputError(
-            "value is longer than its column allows",
-            code="value-too-long",
-            column=place,
-            type=dtype,
-            length=longest,
-            hint="shorten it, or change the column's type",
-        )
-
-
-def _unfit(column: str, dtype: object, cause: str) -> InvalidInputError:
-    return InvalidInputError(
-        "value does not fit its column",
-        code="value-type",
-        column=column,
-        type=dtype,
-        cause=cause.splitlines()[0][:200] if cause else "",
-        hint="cast the data to the column's type before writing",
-    )

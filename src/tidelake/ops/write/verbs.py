@@ -1,4 +1,4 @@
-"""The write verbs of append tables, whole: rows in, one commit out.
+"""The write verbs of tables, whole: rows in, one commit out.
 
 Rows are checked and written before anything is committed. If writing fails, what was written is removed. If the commit
 is refused, its files are removed too, unless there is any doubt whether it happened.
@@ -14,7 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, StorageError, UnsupportedError
+from tidelake.errors import (
+    CommitConflictError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate
@@ -22,20 +29,25 @@ from tidelake.files.options import FileOptions
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites, run_rewrite
+from tidelake.ops.compact.keyed_table import BucketCompaction, compact_buckets, plan_buckets
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.planner import plan_append
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.append import TARGET_BYTES, AppendWriter
+from tidelake.ops.write.append import AppendWriter
+from tidelake.ops.write.keyed import KeyedTableWriter, KeyedWriteOptions
+from tidelake.ops.write.keyed_verbs import check_delete, check_update, matching_rows, write_again
+from tidelake.ops.write.kinds import batches_with_kinds
+from tidelake.ops.write.rebase import InProcessRebaser
 from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
-from tidelake.ops.write.rows import conform, to_batches
+from tidelake.ops.write.rows import conform
 from tidelake.options import Bytes
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
-_REFUSALS = (CommitConflictError, FormatError, InvalidInputError, UnsupportedError)
+_REFUSALS = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
 """Errors of a commit after which it is certain that nothing was published."""
 Progress = Callable[[int, int], None]
 """Told how many of how many steps are done."""
@@ -63,17 +75,28 @@ class Target:
     @property
     def target_bytes(self) -> int:
         """Size at which a data file is full."""
-        return self.files.target_size or TARGET_BYTES
+        return self.files.target_bytes(primary_key=False)
 
-    def writer(self, *, overwrite: bool = False) -> AppendWriter:
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the table has a primary key."""
+        return bool(self.store.schema.primary_keys)
+
+    def writer(self, *, overwrite: bool = False) -> AppendWriter | KeyedTableWriter:
         """A writer of the table's rows.
 
         Raises:
-            UnsupportedError: the table has a primary key, whose writer is not there yet.
+            UnsupportedError: the table is of a kind that is not written yet.
         """
-        if self.store.schema.primary_keys:
-            raise UnsupportedError("writing primary-key tables is not supported yet", table=self.name)
+        if self.is_keyed:
+            return KeyedTableWriter(self.store, self.paths, self.options, overwrite)
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
+
+    def rebaser(self) -> InProcessRebaser | None:
+        """Who rewrites rows whose sequence numbers another commit overtook; nobody where there are none."""
+        if not self.is_keyed:
+            return None
+        return InProcessRebaser(self.store, self.paths, self.files, KeyedWriteOptions.parse(self.options).thin)
 
 
 def run_write(
@@ -84,24 +107,25 @@ def run_write(
     mode: str = "append",
     partition: Mapping[str, object] | None = None,
     identifier: int | None = None,
+    row_kind: str | None = None,
 ) -> CommitResult:
-    """Write rows and commit them.
+    """Write rows and commit them; `row_kind` names the column with their kinds.
 
     Raises:
         InvalidInputError: the mode, a column or a value is wrong; nothing was written.
         CommitConflictError: others changed the same files.
         CommitUnknownError: the storage did not tell whether the commit is there.
     """
-    if mode not in MODES:
-        raise InvalidInputError("write mode is not known", mode=mode, hint=f"use one of {', '.join(MODES)}")
+    check_mode(mode)
     if partition is not None and mode != "overwrite":
         raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
     if identifier is not None and not committer.filter_committed([identifier]):
         return CommitResult(repeated=True)
     writer = target.writer(overwrite=mode != "append")
     try:
-        for batch in to_batches(data, target.store.schema):
-            writer.write(batch)
+        field = target.options.get("rowkind.field")
+        for batch, kinds in batches_with_kinds(data, target.store.schema, column=row_kind, field=field):
+            writer.write(batch, kinds)
         messages = writer.prepare()
     except BaseException:
         writer.abort()
@@ -110,6 +134,16 @@ def run_write(
         messages=tuple(messages), identifier=BATCH_IDENTIFIER if identifier is None else identifier, operation=None
     )
     return _commit(committer, committable, mode, partition)
+
+
+def check_mode(mode: str) -> None:
+    """Look at the mode of a write before anything is done.
+
+    Raises:
+        InvalidInputError: it is not one of `MODES`.
+    """
+    if mode not in MODES:
+        raise InvalidInputError("write mode is not known", mode=mode, hint=f"use one of {', '.join(MODES)}")
 
 
 def _commit(
@@ -137,17 +171,33 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
     Raises:
         CommitConflictError: another job changed one of the files meanwhile.
     """
-    found = rewrite_matching(
-        target.store,
-        target.paths,
-        _planned(target, where),
-        where,
-        delete_rows,
-        target.files,
-        target_bytes=target.target_bytes,
-    )
+    if target.is_keyed:
+        check_delete(target.options)
+        return _write_again(target, committer, where, "-D", "DELETE")
+    splits = _planned(target, where)
+    found = rewrite_matching(target.store, target.paths, splits, where, delete_rows, target.files)
     result = _row_level(committer, found.messages, "DELETE")
     return replace(result, rows=found.rows)
+
+
+def _write_again(
+    target: Target,
+    committer: Committer,
+    where: Predicate,
+    kind: str,
+    operation: str,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+) -> CommitResult:
+    writer = target.writer()
+    assert isinstance(writer, KeyedTableWriter)
+    try:
+        rows = matching_rows(target.store, target.paths, target.options, where)
+        count = write_again(writer, rows, kind, change)
+        messages = tuple(writer.prepare())
+    except BaseException:
+        writer.abort()
+        raise
+    return replace(_row_level(committer, messages, operation), rows=count)
 
 
 def run_update(
@@ -179,11 +229,12 @@ def run_update(
         both = pa.Table.from_batches([batch, changed]).combine_chunks()
         return both.take(places).combine_chunks().to_batches()[0]
 
+    if target.is_keyed:
+        check_update(schema, target.options, assignments)
+        return _write_again(target, committer, where, "+U", "UPDATE", updated)
     splits = _planned(target, where)
     change = delete_rows if moving else in_place
-    found = rewrite_matching(
-        target.store, target.paths, splits, where, change, target.files, target_bytes=target.target_bytes
-    )
+    found = rewrite_matching(target.store, target.paths, splits, where, change, target.files)
     messages = found.messages
     if moving and messages:
         try:
@@ -216,9 +267,7 @@ def _ranks(hit: pa.BooleanArray) -> pa.Array:
 
 
 def _planned(target: Target, where: Predicate) -> tuple[Split, ...]:
-    if target.store.schema.primary_keys:
-        raise UnsupportedError("changing rows of primary-key tables is not supported yet", table=target.name)
-    return plan_append(
+    splits = plan_append(
         target.store,
         target.store.snapshots.latest(),
         schema=target.store.schema,
@@ -227,6 +276,22 @@ def _planned(target: Target, where: Predicate) -> tuple[Split, ...]:
         options=SplitOptions.parse(target.options),
         buckets=target.buckets,
     ).splits
+    _refuse_newer(target, splits)
+    return splits
+
+
+def _refuse_newer(target: Target, splits: Sequence[Split]) -> None:
+    """A rewrite with an older schema would drop the columns that rows got since."""
+    newest = max((file.schema_id for split in splits for file in split.files), default=0)
+    if newest > target.store.schema.id:
+        raise CommitConflictError(
+            "table has rows of a newer schema than this job knows",
+            code="schema-changed",
+            table=target.name,
+            known=target.store.schema.id,
+            found=newest,
+            hint="open the table anew and try again",
+        )
 
 
 def _row_level(committer: Committer, messages: tuple[CommitMessage, ...], operation: str) -> CommitResult:
@@ -246,7 +311,7 @@ def _row_level(committer: Committer, messages: tuple[CommitMessage, ...], operat
 class CompactionPlan:
     """What a compaction would rewrite."""
 
-    rewrites: tuple[Rewrite, ...]
+    rewrites: tuple[Rewrite | BucketCompaction, ...]
 
     @property
     def files(self) -> int:
@@ -263,7 +328,24 @@ class CompactionPlan:
 
 
 def plan_compaction(target: Target, *, full: bool = False, where: Predicate | None = None) -> CompactionPlan:
-    """Which files a compaction would rewrite now; `where` chooses partitions."""
+    """Which files a compaction would rewrite now; `where` chooses partitions.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than the target's.
+        InvalidInputError: `where` looks at a column that is no partition column.
+    """
+    other = (where.columns() if where is not None else frozenset()) - set(target.store.schema.partition_keys)
+    if other:
+        raise InvalidInputError(
+            "compaction chooses whole partitions, and the condition looks at another column",
+            column=min(other),
+            table=target.name,
+            hint=f"use {', '.join(target.store.schema.partition_keys) or 'no condition: the table has no partitions'}",
+        )
+    if target.is_keyed:
+        thin = KeyedWriteOptions.parse(target.options).thin
+        due = plan_buckets(target.store, target.paths, target.options, full=full, where=where, thin=thin)
+        return CompactionPlan(due)
     plan = plan_append(
         target.store,
         target.store.snapshots.latest(),
@@ -273,6 +355,7 @@ def plan_compaction(target: Target, *, full: bool = False, where: Predicate | No
         options=SplitOptions(target_bytes=Bytes(2**62)),
         buckets=BucketOptions(bucket=-1),
     )
+    _refuse_newer(target, plan.splits)
     options = AppendCompactionOptions.parse(target.options)
     ordered = target.buckets.bucket > 0
     cost = SplitOptions.parse(target.options).open_file_cost
@@ -292,12 +375,13 @@ def run_compaction(
     """
     messages: list[CommitMessage] = []
     try:
-        for number, rewrite in enumerate(plan.rewrites, start=1):
-            messages.append(
-                run_rewrite(target.store, target.paths, rewrite, target.files, target_bytes=target.target_bytes)
-            )
+        keyed = tuple(each for each in plan.rewrites if isinstance(each, BucketCompaction))
+        messages += compact_buckets(keyed, progress)
+        rewrites = [each for each in plan.rewrites if isinstance(each, Rewrite)]
+        for number, rewrite in enumerate(rewrites, start=1):
+            messages.append(run_rewrite(target.store, target.paths, rewrite, target.files))
             if progress:
-                progress(number, len(plan.rewrites))
+                progress(number, len(rewrites))
     except BaseException:
         _discard(committer, messages)
         raise

@@ -77,6 +77,21 @@ def test_a_file_moved_to_another_level_is_another_file():
     )
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        compaction((file("a"),), (file("a"),), total=1),
+        message("a", deleted_files=(file("a"),), total=1),
+        message("b", deleted_files=(file("b"),), total=1),
+    ],
+    ids=["compacted into itself", "deleted and added", "added and deleted"],
+)
+def test_a_commit_must_not_name_one_file_twice_because_readers_may_lose_it(twice):
+    error = refused(state(file("a")), twice)
+    assert error.code == "file-conflict"
+    assert error.message == "commit names one file twice"
+
+
 def test_sorted_runs_must_not_overlap():
     error = refused(state(ranged("a", 1, 5)), compaction((), (ranged("b", 5, 9),), total=1))
     assert error.code == "key-range"
@@ -195,3 +210,25 @@ def test_vectors_of_different_files_do_not_collide():
     check(
         base, message(new_index_files=(vectors("ours", "b"),)), index=index, vectors_by_file=True, ordered_levels=False
     )
+
+
+def test_files_without_a_part_in_it_do_not_matter_to_a_change_of_vectors():
+    base, index = state(file("a"), file("b"), file("c"), total=-1), [index_entry(vectors("theirs", "a", "b"))]
+    ours = message(deleted_index_files=(vectors("theirs", "a", "b"),), new_index_files=(vectors("ours", "a", "b"),))
+    check(base, ours, index=index, vectors_by_file=True, ordered_levels=False)
+    elsewhere = [index_entry(vectors("theirs", "a"), dt="d2")]
+    check(base, message(new_index_files=(vectors("ours", "a"),)), index=elsewhere, vectors_by_file=True)
+
+
+def test_a_file_is_deleted_together_with_the_vector_it_has():
+    base, index = state(file("a"), total=-1), [index_entry(vectors("v", "a"))]
+    knowing = message("b", deleted_files=(file("a"),), deleted_index_files=(vectors("v", "a"),))
+    check(base, knowing, index=index, vectors_by_file=True, ordered_levels=False)
+    unaware = message("b", deleted_files=(file("a"),))
+    error = refused(base, unaware, index=index, vectors_by_file=True, ordered_levels=False)
+    assert error.code == "file-deleted"
+
+
+def test_old_vectors_that_contradict_each_other_do_not_stop_other_commits():
+    previous = [index_entry(vectors("v1", "a")), index_entry(vectors("v2", "a"))]
+    assert combined(previous, change(ADD, vectors("v3", "b")), by_file=True) == ["v1", "v2", "v3"]

@@ -1,0 +1,129 @@
+"""Conditions of a Polars query as ours, as far as they can be said.
+
+What comes out is never stronger than what went in: Polars applies its own condition to the rows afterwards, so that a
+part we do not understand is left out. Some things differ and are therefore not translated: NaN (greater than every
+number in Polars, equal to itself), comparisons between types, moments of different units (which Polars compares by the
+coarser one), and negation.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelake.expr.tree import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
+from tidelake.spec.types import DataType, Field, Root, TimeType
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_IN_MAX: Final = 1_000
+_OPERATORS: Final = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MICROSECONDS: Final = (4, 5, 6)
+"""Precisions that are counted in the unit of Python's own datetimes."""
+_FLOAT_SAFE: Final = ("=", "<", "<=")
+"""Comparisons with a number that NaN fails in both worlds."""
+
+
+def weaker_predicate(expression: pl.Expr, fields: Sequence[Field]) -> Predicate | None:
+    """A predicate that holds wherever the expression does; None when there is nothing to say."""
+    try:
+        tree = json.loads(expression.meta.serialize(format="json"))
+    except Exception:  # noqa: BLE001 - a plan that cannot be written down (a Python function in it) is only not pushed
+        return None
+    return _translated(tree, {field.name: field.type for field in fields})
+
+
+def _translated(node: Any, types: Mapping[str, DataType]) -> Predicate | None:
+    match node:
+        case {"BinaryExpr": {"left": left, "op": "And" | "LogicalAnd", "right": right}}:
+            parts = [part for part in (_translated(left, types), _translated(right, types)) if part is not None]
+            return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
+        case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
+            one, other = _translated(left, types), _translated(right, types)
+            return None if one is None or other is None else Or((one, other))
+        case {"BinaryExpr": {"left": {"Column": str(name)}, "op": str(op), "right": right}} if op in _OPERATORS:
+            return _compared(name, _OPERATORS[op], right, types)
+        case {"BinaryExpr": {"left": left, "op": str(op), "right": {"Column": str(name)}}} if op in _OPERATORS:
+            return _compared(name, _MIRRORED[_OPERATORS[op]], left, types)
+        case {"Function": {"input": [{"Column": str(name)}, *arguments], "function": function}} if name in types:
+            return _function(name, function, arguments, types)
+    return None
+
+
+def _compared(name: str, op: str, node: Any, types: Mapping[str, DataType]) -> Predicate | None:
+    values = _literal(node)
+    if values is None or len(values) != 1 or name not in types or not _fits(values[0], types[name], op):
+        return None
+    return Compare(name, op, values[0])
+
+
+def _function(name: str, function: Any, arguments: Sequence[Any], types: Mapping[str, DataType]) -> Predicate | None:
+    match function:
+        case {"Boolean": "IsNull"}:
+            return IsNull(name)
+        case {"Boolean": "IsNotNull"}:
+            return Not(IsNull(name))
+        case {"Boolean": {"IsIn": {"nulls_equal": False}}} if len(arguments) == 1:
+            values = _literal(arguments[0])
+            if values is None or len(values) > _IN_MAX:
+                return None
+            wanted = [value for value in values if value is not None]
+            return In(name, tuple(wanted)) if all(_fits(value, types[name], "=") for value in wanted) else None
+        case {"Boolean": {"IsBetween": {"closed": "Both"}}} if len(arguments) == 2:
+            low, high = _compared(name, ">=", arguments[0], types), _compared(name, "<=", arguments[1], types)
+            return None if low is None or high is None else And((low, high))
+        case {"StringExpr": "StartsWith"} if len(arguments) == 1:
+            values = _literal(arguments[0])
+            text = types[name].root is Root.VARCHAR and values is not None and len(values) == 1
+            return StartsWith(name, values[0]) if text and values and isinstance(values[0], str) else None
+    return None
+
+
+def _literal(node: Any) -> list[Any] | None:
+    """The values of a constant: one, or those of a list. None where the node is no constant."""
+    if not isinstance(node, dict) or set(node) != {"Literal"}:
+        return None
+    import polars as pl
+
+    try:
+        series = pl.select(pl.Expr.deserialize(io.BytesIO(json.dumps(node).encode()), format="json")).to_series()
+    except Exception:  # noqa: BLE001 - the text is Polars' own and may change: what cannot be read is not pushed
+        return None
+    if len(series) == 1 and isinstance(series.dtype, pl.List):
+        series = series.explode()
+    if isinstance(series.dtype, pl.Datetime) and series.dtype.time_unit == "ns":
+        return None  # a datetime of Python would cut it
+    values: list[Any] = series.to_list()
+    return values
+
+
+_INTEGER_BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
+
+
+def _fits(value: Any, dtype: DataType, op: str) -> bool:
+    """Whether both worlds compare a column of this type with this value alike."""
+    root = dtype.root
+    if root in _INTEGER_BITS:
+        bound = 1 << (_INTEGER_BITS[root] - 1)
+        return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
+    if root in (Root.FLOAT, Root.DOUBLE):
+        # A FLOAT is compared as such in Polars, and widened here.
+        number = isinstance(value, float) and value == value and root is Root.DOUBLE
+        return number and op in _FLOAT_SAFE
+    if root is Root.BOOLEAN:
+        return isinstance(value, bool)
+    if root is Root.VARCHAR:
+        return isinstance(value, str)
+    if root in (Root.BINARY, Root.VARBINARY):
+        return isinstance(value, bytes)
+    if root is Root.DATE:
+        return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+    if isinstance(dtype, TimeType) and root is not Root.TIME and isinstance(value, dt.datetime):
+        zoned = root is Root.TIMESTAMP_LTZ
+        return dtype.precision in _MICROSECONDS and (value.tzinfo is not None) is zoned
+    return False

@@ -1,0 +1,40 @@
+"""What is checked of options before they are stored, or used for one read or write.
+
+Only what is given now is judged: a table that another writer made with an option of a wrong form opens, is read where
+the option does not matter, and can be repaired.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+
+from tidelake.files.options import FileOptions, codec_of
+from tidelake.ops.commit.options import check_options
+from tidelake.ops.scan.batch import check_read_options
+from tidelake.spec.option_catalog import check_values, unknown_keys
+
+_CODEC_KEYS = frozenset({"file.format", "file.compression"})
+_READ_PREFIXES = ("scan.", "incremental-", "log.scan", "source.split.")
+
+
+def check_given(given: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Check options that are given now, among all that are then in force.
+
+    Raises:
+        InvalidInputError: a value is not of the form its key takes, or two options contradict each other.
+    """
+    check_values(given)
+    check_options(given)
+    if any(key.startswith(_READ_PREFIXES) for key in given):
+        check_read_options(options)
+    if _CODEC_KEYS & given.keys():
+        files = FileOptions.parse({key: options[key] for key in _CODEC_KEYS if key in options})
+        codec_of(files.format, files.compression)
+
+
+def warn_unknown(keys: Iterable[str], *, stacklevel: int = 3) -> None:
+    """Warn of keys that nobody knows, with the known one they resemble; they are kept nevertheless."""
+    for unknown in unknown_keys(keys):
+        meant = f"; did you mean `{unknown.nearest}`?" if unknown.nearest else ""
+        warnings.warn(f"option `{unknown.key}` is not known{meant}", stacklevel=stacklevel)

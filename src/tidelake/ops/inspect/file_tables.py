@@ -1,0 +1,260 @@
+"""What a snapshot says of its files: manifests, files, partitions, buckets.
+
+Each function returns an Arrow table with the columns of the format's `t$name` of release 2.0.0, in its order and with
+its texts, down to maps such as `{id=1, v=null}` whose names are sorted. One difference: the format prints the address
+of a byte array in memory, which says nothing; here a binary value is shown in hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
+from tidelake.spec.binary_row import decode_rows
+from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.data_file import FileSource
+from tidelake.spec.manifest import empty_entries
+from tidelake.spec.partition_path import internal_values, value_text
+from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.stats_evolution import bounds_under
+from tidelake.spec.types import DataType, with_nullable
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+_TIME = pa.timestamp("ms")
+_UNKNOWN = "null"
+
+
+def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    """`t$manifests`: one row per manifest of a snapshot, changelog included, with the range of partitions it covers."""
+    read = (data_manifests, changelog_manifests)
+    metas = [meta for each in read for meta in each(store.manifests, snapshot)] if snapshot else []
+    low = [_row_text(store, meta.partition_stats.min_values) for meta in metas]
+    high = [_row_text(store, meta.partition_stats.max_values) for meta in metas]
+    return pa.table(
+        {
+            "file_name": pa.array([m.file_name for m in metas], pa.string()),
+            "file_size": pa.array([m.file_size for m in metas], pa.int64()),
+            "num_added_files": pa.array([m.num_added for m in metas], pa.int64()),
+            "num_deleted_files": pa.array([m.num_deleted for m in metas], pa.int64()),
+            "schema_id": pa.array([m.schema_id for m in metas], pa.int64()),
+            "min_partition_stats": pa.array(low, pa.string()),
+            "max_partition_stats": pa.array(high, pa.string()),
+            "min_row_id": pa.array([m.min_row_id for m in metas], pa.int64()),
+            "max_row_id": pa.array([m.max_row_id for m in metas], pa.int64()),
+        }
+    )
+
+
+def files_table(store: TableStore, paths: DataPaths, snapshot: Snapshot | None) -> pa.Table:
+    """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now."""
+    entries = _live(store, snapshot)
+    suffix = pc.replace_substring_regex(entries.column("file_name"), pattern=r"^.*\.", replacement="")
+    nulls, low, high = _stats_texts(store, entries)
+    return pa.table(
+        {
+            "partition": _partition_texts(store, entries.column("partition")),
+            "bucket": entries.column("bucket"),
+            "file_path": _addresses(store, paths, entries),
+            "file_format": suffix.cast(pa.string()),
+            "schema_id": entries.column("schema_id"),
+            "level": entries.column("level"),
+            "record_count": entries.column("row_count"),
+            "file_size_in_bytes": entries.column("file_size"),
+            "min_key": _key_texts(store, entries.column("min_key")),
+            "max_key": _key_texts(store, entries.column("max_key")),
+            "null_value_counts": nulls,
+            "min_value_stats": low,
+            "max_value_stats": high,
+            "min_sequence_number": entries.column("min_sequence"),
+            "max_sequence_number": entries.column("max_sequence"),
+            "creation_time": entries.column("creation_time_ms").cast(_TIME),
+            "deleteRowCount": entries.column("delete_row_count"),
+            "file_source": _sources(entries.column("file_source")),
+            "first_row_id": entries.column("first_row_id"),
+            "write_cols": entries.column("write_cols").cast(pa.list_(pa.string())),
+        }
+    )
+
+
+def partitions_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    """`t$partitions`: rows, bytes and files of each partition. What only a catalog would know is null."""
+    grouped = _grouped(_live(store, snapshot), "partition")
+    count = grouped.num_rows
+    texts = [_spec_text(store, row) for row in grouped.column("partition").to_pylist()]
+    return pa.table(
+        {
+            "partition": pa.array(texts, pa.string()),
+            **_sums(grouped),
+            "created_at": pa.nulls(count, _TIME),
+            "created_by": pa.nulls(count, pa.string()),
+            "updated_by": pa.nulls(count, pa.string()),
+            "options": pa.nulls(count, pa.string()),
+            "total_buckets": grouped.column("total_buckets_max"),
+            "done": pa.repeat(pa.scalar(False), count),
+            "deleted_record_count": grouped.column("delete_row_count_sum"),
+        }
+    )
+
+
+def buckets_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    """`t$buckets`: rows, bytes and files of each bucket."""
+    grouped = _grouped(_live(store, snapshot), "partition", "bucket")
+    partitions = _partition_texts(store, grouped.column("partition"))
+    return pa.table({"partition": partitions, "bucket": grouped.column("bucket"), **_sums(grouped)})
+
+
+# ------------------------------------------------------------------------------------------------ pieces
+
+
+def _live(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    if snapshot is None:
+        return empty_entries()
+    return live_entries(store.manifests, data_manifests(store.manifests, snapshot))
+
+
+def _grouped(entries: pa.Table, *by: str) -> pa.Table:
+    sums = [(name, "sum") for name in ("row_count", "file_size", "delete_row_count")]
+    others = [("file_name", "count"), ("creation_time_ms", "max"), ("total_buckets", "max")]
+    return entries.group_by(list(by), use_threads=False).aggregate([*sums, *others])
+
+
+def _sums(grouped: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return {
+        "record_count": grouped.column("row_count_sum"),
+        "file_size_in_bytes": grouped.column("file_size_sum"),
+        "file_count": grouped.column("file_name_count"),
+        "last_update_time": grouped.column("creation_time_ms_max").cast(_TIME),
+    }
+
+
+def _addresses(store: TableStore, paths: DataPaths, entries: pa.Table) -> pa.Array:
+    """Where each file lies, as a whole address; the folder of a bucket is made once."""
+    root = store.env.io.root.rstrip("/")
+    root = f"file:{root}" if root.startswith("/") else root
+    partitions = _flat(entries.column("partition")).dictionary_encode()
+    buckets = entries.column("bucket").to_numpy()
+    places = np.stack([partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64), buckets.astype(np.int64)])
+    distinct, index = np.unique(places, axis=1, return_inverse=True)
+    rows = partitions.dictionary.to_pylist()
+    folders = [f"{root}/{paths.bucket(rows[partition], bucket)}/" for partition, bucket in distinct.T.tolist()]
+    folder = pa.array(folders, pa.string()).take(pa.array(index.reshape(-1)))
+    inside = pc.binary_join_element_wise(folder, _flat(entries.column("file_name")).cast(pa.string()), "")
+    return pc.coalesce(_flat(entries.column("external_path")).cast(pa.string()), inside)
+
+
+def _sources(column: pa.ChunkedArray) -> pa.Array:
+    names = {each.value: each.name for each in FileSource}
+    return pa.array([names.get(value) for value in column.to_pylist()], pa.string())
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def _stats_texts(store: TableStore, entries: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Null counts, minima and maxima of each file as the texts of maps by column."""
+    fields = store.schema.fields
+    ids = entries.column("schema_id").to_numpy()
+    # Of a file that holds some columns only, the statistics cover what nobody can tell from the schema alone.
+    whole = entries.column("write_cols").is_null().to_numpy(zero_copy_only=False)
+    maps = [np.full(entries.num_rows, _map_text({field.name: _UNKNOWN for field in fields}), object) for _ in range(3)]
+    for schema_id in np.unique(ids).tolist():
+        rows = np.flatnonzero((ids == schema_id) & whole)
+        part = entries.take(pa.array(rows))
+        found = bounds_under(
+            part.column("value_stats_min"),
+            part.column("value_stats_max"),
+            part.column("value_stats_null_counts"),
+            part.column("value_stats_cols"),
+            part.column("row_count"),
+            file_fields=store.schemas.get(schema_id).fields,
+            read_fields=fields,
+            wanted=[field.name for field in fields],
+        )
+        columns = (
+            {field.name: found[field.name].null_count.cast(pa.string()) for field in fields},
+            {field.name: _value_texts(found[field.name].min, field.type) for field in fields},
+            {field.name: _value_texts(found[field.name].max, field.type) for field in fields},
+        )
+        for made, texts in zip(maps, columns, strict=True):
+            made[rows] = _map_texts(texts).to_numpy(zero_copy_only=False)
+    nulls, low, high = (pa.array(made, pa.string()) for made in maps)
+    return nulls, low, high
+
+
+def _key_texts(store: TableStore, rows: pa.ChunkedArray) -> pa.Array:
+    """The key of each file as `[1, a]`; null where the table has no key."""
+    schema = store.schema
+    if not schema.primary_keys or not len(rows):
+        return pa.nulls(len(rows), pa.string())
+    types = [with_nullable(schema.field(name).type, True) for name in schema.trimmed_primary_keys]
+    columns = decode_rows(_flat(rows), types)
+    texts = [_value_texts(column, dtype).fill_null(_UNKNOWN) for column, dtype in zip(columns, types, strict=True)]
+    joined = pc.binary_join_element_wise(*texts, ", ")
+    return pc.binary_join_element_wise("[", joined, "]", "")
+
+
+def _value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
+    """The text of each value, made once for equal ones."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), pa.string())
+    encoded = values.dictionary_encode()
+    texts = [_text(value, dtype, legacy=True) for value in internal_values(encoded.dictionary, dtype)]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _map_texts(columns: Mapping[str, pa.Array]) -> pa.Array:
+    pairs = [
+        pc.binary_join_element_wise(f"{name}=", columns[name].fill_null(_UNKNOWN), "") for name in _sorted(columns)
+    ]
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*pairs, ", "), "}", "")
+
+
+def _map_text(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name}={values[name]}" for name in _sorted(values)) + "}"
+
+
+def _sorted(names: Mapping[str, object]) -> Sequence[str]:
+    return sorted(names, key=lambda name: name.encode("utf-16-be"))  # as Java compares texts
+
+
+# ------------------------------------------------------------------------------------------------ partitions
+
+
+def _partition_texts(store: TableStore, partitions: pa.ChunkedArray) -> pa.Array:
+    """The values of each partition as text such as `{2026-11-15, 7}`."""
+    encoded = _flat(partitions).dictionary_encode()
+    texts = pa.array([_row_text(store, row) for row in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
+
+
+def _row_text(store: TableStore, row: bytes) -> str:
+    return "{" + ", ".join(_UNKNOWN if text is None else text for text in _partition_values(store, row)) + "}"
+
+
+def _spec_text(store: TableStore, row: bytes) -> str:
+    """`dt=2026-11-15/hr=7`: readable, so neither escaped nor in the old style of some folder names."""
+    default = store.schema.options.get("partition.default-name", "__DEFAULT_PARTITION__")
+    texts = (text if text and not text.isspace() else default for text in _partition_values(store, row))
+    return "/".join(f"{key}={text}" for key, text in zip(store.schema.partition_keys, texts, strict=True))
+
+
+def _partition_values(store: TableStore, row: bytes) -> list[str | None]:
+    types = store.schema.partition_types
+    return [
+        None if value is None else _text(value, dtype, legacy=False)
+        for value, dtype in zip(decode_row(row, types), types, strict=True)
+    ]
+
+
+def _text(value: Any, dtype: DataType, *, legacy: bool) -> str:
+    return value.hex() if isinstance(value, bytes) and legacy else value_text(value, dtype, legacy=legacy)
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks()

@@ -1,0 +1,115 @@
+"""Every version of one key: where it lies, how it was ordered, and what the table makes of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr.tree import And, Predicate, col
+from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.lsm.engine import KIND, SEQUENCE
+from tidelake.lsm.engines.build import MergeEngine, MergeOptions
+from tidelake.lsm.kernel import Piece, merge
+from tidelake.lsm.ranks import sequence_ranks
+from tidelake.ops.read.append import read_data_file
+from tidelake.ops.read.keyed import KeyedRequest, Merging
+from tidelake.ops.scan.keyed import plan_keyed
+from tidelake.ops.scan.options import SplitOptions
+from tidelake.spec.snapshot import Snapshot
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+_KINDS: Final = ("+I", "-U", "+U", "-D")
+_RULES: Final = {
+    MergeEngine.DEDUPLICATE: "the newest version wins, as it is",
+    MergeEngine.PARTIAL_UPDATE: "each column has its newest value that is not null",
+    MergeEngine.AGGREGATION: "each column is folded by its function, oldest version first",
+    MergeEngine.FIRST_ROW: "the oldest version wins, as it is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The versions of a key, oldest first, and the row they make."""
+
+    key: Mapping[str, Any]
+    versions: pa.Table
+    """Columns: file, level, sequence number, kind, then those of the table."""
+    row: Mapping[str, Any] | None
+    """What a read shows; None when the key is deleted or was never there."""
+    rule: str
+
+    def __str__(self) -> str:
+        lines = [f"key {dict(self.key)}: {self.versions.num_rows} versions; {self.rule}"]
+        lines += [
+            f"  {row['kind']} sequence {row['sequence']} level {row['level']} {row['file']}"
+            for row in self.versions.to_pylist()
+        ]
+        return "\n".join([*lines, f"  shows {dict(self.row) if self.row is not None else 'no row'}"])
+
+
+def why(
+    store: TableStore, paths: DataPaths, options: Mapping[str, str], snapshot: Snapshot | None, key: Mapping[str, Any]
+) -> Why:
+    """Explain one key at a snapshot.
+
+    Raises:
+        InvalidInputError: the table has no primary key, or the key is not whole.
+        UnsupportedError: rows are marked deleted by deletion vectors.
+    """
+    schema = store.schema
+    if not schema.primary_keys:
+        raise InvalidInputError("table has no primary key", table=store.env.io.root, hint="filter its rows instead")
+    if set(key) != set(schema.primary_keys):
+        raise InvalidInputError(
+            "key is not whole", given=", ".join(key) or "nothing", hint=f"give {', '.join(schema.primary_keys)}"
+        )
+    parts: list[Predicate] = [col(name) == value for name, value in key.items()]
+    where = And(tuple(parts))
+    plan = plan_keyed(
+        store, snapshot, schema=schema, paths=paths, where=where, options=SplitOptions(), table_options=options
+    )
+    merging = Merging(schema, options)
+    wanted = (SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
+    request = KeyedRequest(schema=schema, columns=schema.names, where=where, wanted=wanted)
+    pieces: list[Piece] = []
+    names: list[str] = []
+    for split in plan.splits:
+        for file in split.files:
+            for batch in read_data_file(store, split, file, request):
+                pieces.append(Piece(pa.Table.from_batches([batch]), file.min_sequence, file.level))
+                names.append(file.file_name)
+    merge_options = MergeOptions.parse(options)
+    shape = replace(merging.plan((), ordered=True, drop_retracts=True), by_age=False)
+    merged = list(merge([iter([piece]) for piece in pieces], shape))
+    rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
+    return Why(dict(key), _versions(pieces, names, merge_options), rows[0] if rows else None, _rule(merge_options))
+
+
+def _versions(pieces: list[Piece], names: list[str], merge_options: MergeOptions) -> pa.Table:
+    if not pieces:
+        return pa.table({"file": pa.array([], pa.string())})
+    rows = pa.concat_tables([piece.rows for piece in pieces])
+    ties = [sequence_ranks(rows.column(each), descending=merge_options.descending) for each in merge_options.sequence]
+    order = np.lexsort((rows.column(SEQUENCE).to_numpy(), *reversed(ties)))
+    counts = [piece.rows.num_rows for piece in pieces]
+    system = {
+        "file": pa.array(np.repeat(np.array(names, dtype=object), counts).tolist(), pa.string()),
+        "level": pa.array(np.repeat([piece.level for piece in pieces], counts), pa.int32()),
+        "sequence": rows.column(SEQUENCE),
+        "kind": pa.array([_KINDS[kind] for kind in rows.column(KIND).to_pylist()]),
+    }
+    values = {name: rows.column(name) for name in rows.column_names if name not in (SEQUENCE, KIND)}
+    return pa.table(system | {name: value for name, value in values.items() if name not in system}).take(
+        pa.array(order)
+    )
+
+
+def _rule(merge_options: MergeOptions) -> str:
+    by = f"ordered by {', '.join(merge_options.sequence)}, then sequence number" if merge_options.sequence else ""
+    return "; ".join(part for part in (_RULES[merge_options.engine], by) if part)

@@ -1,0 +1,56 @@
+"""What follows a commit on a table that is not write-only: tags, consumers and snapshots past their time go.
+
+The commit is published, so nothing here may make it look failed: every error becomes a warning of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tidelake.errors import CommitConflictError, TidelakeError
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.options import TableShape
+from tidelake.ops.maintain.consumers import ConsumerOptions, run_consumer_expiry
+from tidelake.ops.maintain.expire import ExpireOptions, plan_expire, run_expire
+from tidelake.ops.maintain.tags import TagOptions, run_tag_expiry
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+
+def run_afterwards(
+    store: TableStore, paths: DataPaths, options: Mapping[str, str], result: CommitResult
+) -> CommitResult:
+    """Expire what is due after a commit that made a snapshot; the result tells what could not be done."""
+    if not result.snapshot_ids:
+        return result
+    warnings: list[str] = []
+
+    def attempt(what: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except CommitConflictError:
+            # Another job is at the same work, or something was tagged meanwhile: the next commit tries again.
+            return
+        except TidelakeError as error:
+            warnings.append(f"committed, but {what} failed: {error}")
+
+    def expire_tags() -> None:
+        if TagOptions.parse(options).expire:
+            run_tag_expiry(store, paths, clean_folders=ExpireOptions.parse(options).clean_folders)
+
+    def expire_snapshots() -> None:
+        how = ExpireOptions.parse(options)
+        done = run_expire(store, plan_expire(store, paths, how), how)
+        if done.left:
+            warnings.append(f"committed, but {len(done.left)} expired files were left: {done.reason}")
+
+    try:
+        if TableShape.parse(options).write_only:
+            return result
+    except TidelakeError as error:
+        return replace(result, warnings=(*result.warnings, f"committed, but nothing was expired: {error}"))
+    attempt("expiring tags", expire_tags)
+    attempt("forgetting idle consumers", lambda: run_consumer_expiry(store, ConsumerOptions.parse(options)))
+    attempt("expiring snapshots", expire_snapshots)
+    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result

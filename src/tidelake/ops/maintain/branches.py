@@ -1,0 +1,239 @@
+"""Branches: a second line of snapshots over the same files.
+
+A branch is made of copies, oldest document first, so that a half made one is an empty branch and nothing worse. Moving
+the main branch forward replaces only what differs from the branch: documents that are the same stay, so that at no
+moment the main branch has lost its common past, and doing it again finishes what a crash left half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.io.fileio import FileIO
+from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
+from tidelake.ops.maintain.rollback import rewind_progress, without_lost_changelog
+from tidelake.ops.maintain.tags import created, tag_store
+from tidelake.spec.layout import LATEST, TableLayout, branch_dir
+from tidelake.spec.names import MAIN_BRANCH
+from tidelake.spec.snapshot import Snapshot, snapshot_to_json
+from tidelake.spec.tag import tag_to_json
+from tidelake.store.branches import BranchStore
+from tidelake.store.schemas import SchemaStore
+from tidelake.store.snapshots import SnapshotStore
+from tidelake.store.table_store import TableStore
+from tidelake.store.tags import TagStore
+
+
+def branch_store(store: TableStore) -> BranchStore:
+    """The branches of the table."""
+    return BranchStore(store.env.io, store.layout)
+
+
+def create_branch(store: TableStore, name: str, *, tag: str | None = None, snapshot_id: int | None = None) -> None:
+    """Make a branch: empty, or at what a tag or a snapshot holds.
+
+    Prefer a tag: the expiry of Apache Paimon does not ask branches and would delete files of a snapshot that only a
+    branch still has.
+
+    Raises:
+        InvalidInputError: the name is taken or unusable, or both a tag and a snapshot are given.
+        NotFoundError: there is no such tag or snapshot, or it went meanwhile.
+        CommitUnknownError: the storage did not tell whether the branch is there.
+    """
+    if tag is not None and snapshot_id is not None:
+        raise InvalidInputError("give a tag or a snapshot, not both", tag=tag, snapshot_id=snapshot_id)
+    target = replace(store.layout, branch=name)
+    io = store.env.io
+    if io.exists(branch_dir(name)):
+        raise _taken(name)
+    origin = tag_store(store).get(tag) if tag is not None else None
+    start = origin.snapshot if origin else None if snapshot_id is None else store.snapshots.get(snapshot_id)
+    schema_ids = [each for each in store.schemas.ids() if start is None or each <= start.schema_id]
+    for number, schema_id in enumerate(schema_ids):
+        data = io.read(store.layout.schema_path(schema_id), limit=DOCUMENT_BYTES_MAX)
+        if not _put(io, target.schema_path(schema_id), data) and number == 0:
+            raise _taken(name)
+    if start is None:
+        return
+    if origin is not None and tag is not None:
+        _put(io, target.tag_path(tag), tag_to_json(origin))
+    _put(io, target.snapshot_path(start.id), _snapshot_bytes(store, start))
+    if not _still_held(store, start):
+        # An expiry that did not see the branch yet may delete its files.
+        branch_store(store).delete(name)
+        raise NotFoundError("snapshot expired while it was branched", code="snapshot-not-found", snapshot_id=start.id)
+
+
+def _snapshot_bytes(store: TableStore, snapshot: Snapshot) -> bytes:
+    """The snapshot's own file where it is still there, so that the copy is exact to the byte."""
+    try:
+        return store.env.io.read(store.layout.snapshot_path(snapshot.id), limit=DOCUMENT_BYTES_MAX)
+    except NotFoundError:
+        return snapshot_to_json(without_lost_changelog(store, snapshot))
+
+
+def _still_held(store: TableStore, start: Snapshot) -> bool:
+    if store.snapshots.find(start.id) == start:
+        return True
+    return any(each.snapshot.id == start.id for each in tag_store(store).all().values())
+
+
+def _put(io: FileIO, path: str, data: bytes) -> bool:
+    """Create a document; False if there is one already."""
+    outcome = io.create_exclusive(path, data)
+    return created(outcome, lambda: _read(io, path) == data, what=path)
+
+
+def _read(io: FileIO, path: str) -> bytes | None:
+    try:
+        return io.read(path, limit=DOCUMENT_BYTES_MAX)
+    except NotFoundError:
+        return None
+
+
+def _taken(name: str) -> InvalidInputError:
+    return InvalidInputError("branch exists already", code="branch-exists", branch=name, hint="choose another name")
+
+
+def delete_branch(store: TableStore, name: str) -> None:
+    """Remove a branch; files that only it held become orphans.
+
+    Raises:
+        InvalidInputError: it is the main branch, or the one the handle works on.
+        NotFoundError: there is no such branch.
+    """
+    if name == store.layout.branch:
+        raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
+    branches = branch_store(store)
+    branches.check(name)
+    branches.delete(name)
+
+
+# ------------------------------------------------------------------------------------------------ fast-forward
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPlan:
+    """What changes on the main branch so that it equals the branch. Paths are those on the main branch."""
+
+    branch: str
+    start: int
+    """The branch's oldest snapshot; what the main branch has before it stays."""
+    removed_snapshots: tuple[int, ...] = ()
+    added_snapshots: tuple[int, ...] = ()
+    removed_schemas: tuple[int, ...] = ()
+    written_schemas: tuple[int, ...] = ()
+    removed_tags: tuple[str, ...] = ()
+    written_tags: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return (
+            f"main becomes {self.branch} from snapshot {self.start} on: snapshots {list(self.removed_snapshots)} go, "
+            f"{list(self.added_snapshots)} come, tags {list(self.removed_tags)} go, {list(self.written_tags)} come"
+        )
+
+
+def plan_fast_forward(store: TableStore, name: str) -> ForwardPlan:
+    """What would change on the main branch.
+
+    Raises:
+        InvalidInputError: the handle is not on the main branch, or the branch has no snapshot.
+        NotFoundError: there is no such branch.
+    """
+    if store.layout.branch != MAIN_BRANCH:
+        raise InvalidInputError("only the main branch can be moved forward", branch=store.layout.branch)
+    if name == MAIN_BRANCH:
+        raise InvalidInputError("the main branch cannot be moved to itself", branch=name)
+    branch_store(store).check(name)
+    io, main, side = store.env.io, store.layout, replace(store.layout, branch=name)
+    theirs = SnapshotStore(io, side)
+    their_ids, our_ids = theirs.ids(), store.snapshots.ids()
+    if not their_ids:
+        raise InvalidInputError("branch has no snapshot to move to", branch=name, hint="write to the branch first")
+    start = their_ids[0]
+    same = _common(io, main, side, their_ids)
+    their_schemas, our_schemas = SchemaStore(io, side).ids(), SchemaStore(io, main).ids()
+    first_schema = theirs.get(start).schema_id
+    their_tags, our_tags = TagStore(io, side).files(), TagStore(io, main)
+    ours = our_tags.files()
+    return ForwardPlan(
+        name,
+        start,
+        removed_snapshots=tuple(sorted((i for i in our_ids if i >= start and i not in same), reverse=True)),
+        added_snapshots=tuple(i for i in their_ids if i not in same),
+        removed_schemas=tuple(
+            sorted((i for i in our_schemas if i >= first_schema and i not in their_schemas), reverse=True)
+        ),
+        written_schemas=tuple(i for i in their_schemas if _differs(io, main.schema_path(i), side.schema_path(i))),
+        removed_tags=tuple(
+            sorted(
+                tag
+                for tag, kept in our_tags.all().items()
+                if tag in ours and kept.snapshot.id >= start and _differs(io, ours[tag].path, side.tag_path(tag))
+            )
+        ),
+        written_tags=tuple(
+            tag for tag, file in sorted(their_tags.items()) if _differs(io, main.tag_path(tag), file.path)
+        ),
+    )
+
+
+def _common(io: FileIO, main: TableLayout, side: TableLayout, ids: Iterable[int]) -> frozenset[int]:
+    """The snapshots from the branch's first on that are the same on both, up to the first that is not."""
+    same = []
+    for snapshot_id in ids:
+        if _differs(io, main.snapshot_path(snapshot_id), side.snapshot_path(snapshot_id)):
+            break
+        same.append(snapshot_id)
+    return frozenset(same)
+
+
+def _differs(io: FileIO, one: str, other: str) -> bool:
+    return _read(io, one) != _read(io, other)
+
+
+def run_fast_forward(store: TableStore, plan: ForwardPlan) -> None:
+    """Make the main branch equal to the branch from the branch's first snapshot on.
+
+    Stop writers first. Files that only the replaced snapshots of the main branch held become orphans.
+
+    Raises:
+        NotFoundError: the branch went meanwhile.
+        CommitUnknownError: the storage did not tell whether a document is there; doing it again goes on.
+        StorageError: the storage failed; doing it again goes on.
+    """
+    io, main, side = store.env.io, store.layout, replace(store.layout, branch=plan.branch)
+    # Before anything goes: where the main branch has no snapshot of the common past left, it gets one.
+    if plan.start in plan.added_snapshots and plan.start not in plan.removed_snapshots:
+        _copy(io, side.snapshot_path(plan.start), main.snapshot_path(plan.start))
+    io.delete(main.snapshot_hint_path(LATEST))
+    tags = TagStore(io, main)
+    for tag in plan.removed_tags:
+        tags.delete(tag)
+    rewind_progress(store, (each for each in map(store.snapshots.find, plan.removed_snapshots) if each is not None))
+    for snapshot_id in plan.removed_snapshots:
+        store.snapshots.delete(snapshot_id)
+    for schema_id in plan.removed_schemas:
+        io.delete(main.schema_path(schema_id))
+    for schema_id in plan.written_schemas:
+        io.overwrite(main.schema_path(schema_id), _need(io, side.schema_path(schema_id)))
+    for snapshot_id in plan.added_snapshots:
+        _copy(io, side.snapshot_path(snapshot_id), main.snapshot_path(snapshot_id))
+    for tag in plan.written_tags:
+        io.overwrite(main.tag_path(tag), _need(io, side.tag_path(tag)))
+    ids = store.snapshots.ids()
+    store.snapshots.hint_earliest(ids[0])
+    store.snapshots.hint_latest(ids[-1])
+    store.schemas.forget()
+
+
+def _copy(io: FileIO, source: str, target: str) -> None:
+    data = _need(io, source)
+    if not _put(io, target, data) and _read(io, target) != data:
+        raise InvalidInputError("snapshot was committed meanwhile", path=target, hint="stop writers and try again")
+
+
+def _need(io: FileIO, path: str) -> bytes:
+    return io.read(path, limit=DOCUMENT_BYTES_MAX)

@@ -1,0 +1,164 @@
+"""What holds files back: snapshots, tags, branches, long-lived changelogs and consumers, seen at one moment.
+
+`look` only lists, so that it can be repeated right before something is deleted: if what was there has moved, a plan
+made on the first look is not carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tidelake.io.fileio import FileIO
+from tidelake.io.sequenced import SequencedStore
+from tidelake.spec.layout import CHANGELOG_PREFIX, SNAPSHOT_PREFIX, TableLayout, parse_numbered
+from tidelake.spec.snapshot import Snapshot, snapshot_from_json
+from tidelake.store.branches import BranchStore
+from tidelake.store.consumers import ConsumerStore
+from tidelake.store.snapshots import SnapshotStore
+from tidelake.store.table_store import TableStore
+from tidelake.store.tags import TagStore
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """What one branch holds, by name and by what its files look like in a listing."""
+
+    layout: TableLayout
+    files: tuple[tuple[int, int, int], ...]
+    """Id, size and time of each snapshot's file, oldest first."""
+    tags: tuple[tuple[str, int, int], ...]
+    """Name, size and time of each tag's file."""
+    changelogs: tuple[int, ...]
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch."""
+        return self.layout.branch
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """The ids of the snapshots, oldest first."""
+        return tuple(number for number, _, _ in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All branches of a table at one moment, the one that is worked on apart."""
+
+    own: BranchView
+    others: tuple[BranchView, ...]
+
+    @property
+    def every(self) -> tuple[BranchView, ...]:
+        """All branches."""
+        return (self.own, *self.others)
+
+
+def look(store: TableStore) -> View:
+    """List what holds files now.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    io, branch = store.env.io, store.layout.branch
+    layouts = [each for each in BranchStore(io, store.layout).layouts() if each.branch != branch]
+    return View(_branch_view(io, store.layout), tuple(_branch_view(io, layout) for layout in layouts))
+
+
+def _branch_view(io: FileIO, layout: TableLayout) -> BranchView:
+    tags = TagStore(io, layout).files()
+    found = ((parse_numbered(each.name, SNAPSHOT_PREFIX), each) for each in io.list(layout.snapshot_dir))
+    return BranchView(
+        layout,
+        files=tuple(
+            sorted((number, each.size, each.modified_ms) for number, each in found if number and not each.is_dir)
+        ),
+        tags=tuple((name, each.size, each.modified_ms) for name, each in sorted(tags.items())),
+        changelogs=tuple(_changelogs(io, layout).ids()),
+    )
+
+
+def moved(before: View, after: View, *, gone: Iterable[int] = (), untagged: Iterable[str] = ()) -> str | None:
+    """What has changed between two looks so that a plan made on the first may be wrong; None if nothing has.
+
+    New snapshots on top are no change: they hold new files, and old ones that the snapshot before them holds too.
+
+    Args:
+        before: what the plan was made on.
+        after: what is there now.
+        gone: snapshots of the own branch that were meant to go.
+        untagged: tags of the own branch that were meant to go.
+    """
+    if [view.branch for view in before.every] != [view.branch for view in after.every]:
+        return "branches"
+    dropped = set(untagged)
+    expected = replace(before.own, tags=tuple(tag for tag in before.own.tags if tag[0] not in dropped))
+    for old, new in zip((expected, *before.others), after.every, strict=True):
+        if old.tags != new.tags:
+            return "tags"
+        if old.changelogs != new.changelogs:
+            return "long-lived changelogs"
+        leaving = set(gone if old is expected else ())
+        if not {file for file in old.files if file[0] not in leaving} <= set(new.files):
+            return "snapshots"
+        # A new one below the newest that was there is no commit on top, but the work of a rollback or a fast-forward.
+        if any(each < max(old.snapshots, default=0) for each in set(new.snapshots) - set(old.snapshots)):
+            return "snapshots"
+    return None
+
+
+def read_snapshots(store: TableStore, view: BranchView, ids: Iterable[int]) -> list[Snapshot]:
+    """Some snapshots of a branch, oldest first.
+
+    Raises:
+        NotFoundError: one of them is gone.
+        FormatError: one of them is damaged.
+    """
+    return store.env.executor.map(SnapshotStore(store.env.io, view.layout).get, sorted(ids))
+
+
+def read_tags(store: TableStore, view: BranchView) -> dict[str, Snapshot]:
+    """What the tags of a branch keep, by name.
+
+    Raises:
+        NotFoundError: one of them is gone.
+        FormatError: one of them is damaged.
+    """
+    found = TagStore(store.env.io, view.layout).all()
+    return {name: tag.snapshot for name, tag in found.items()}
+
+
+def read_changelogs(store: TableStore, view: BranchView) -> list[Snapshot]:
+    """The long-lived changelogs of a branch, oldest first.
+
+    Raises:
+        NotFoundError: one of them is gone.
+        FormatError: one of them is damaged.
+    """
+    files = _changelogs(store.env.io, view.layout)
+
+    def read(snapshot_id: int) -> Snapshot:
+        path = view.layout.changelog_path(snapshot_id)
+        return snapshot_from_json(files.read(snapshot_id), path=path, expected_id=snapshot_id)
+
+    return store.env.executor.map(read, view.changelogs)
+
+
+def changelog_files(store: TableStore) -> SequencedStore:
+    """The long-lived changelogs of the own branch."""
+    return _changelogs(store.env.io, store.layout)
+
+
+def next_consumed(store: TableStore) -> int | None:
+    """The lowest snapshot that a consumer of the own branch has still to read, or None without consumers.
+
+    Raises:
+        FormatError: the document of a consumer is damaged: it may hold anything.
+    """
+    consumers = ConsumerStore(store.env.io, store.layout, store.env.clock).all()
+    return min((each.next_snapshot for each in consumers.values()), default=None)
+
+
+def _changelogs(io: FileIO, layout: TableLayout) -> SequencedStore:
+    return SequencedStore(io, layout.changelog_dir, CHANGELOG_PREFIX, hints=True)

@@ -1,0 +1,277 @@
+"""Tags: naming a snapshot so that it outlives its expiry, and letting go of it.
+
+Making one writes the tag and then looks whether the snapshot is still there: an expiry that deleted it meanwhile did
+not see the tag, so the tag is taken back. Deleting one removes the tag's file first and then what only the tag held:
+files of its state that no other tag, snapshot or branch holds. A crash between the two leaves orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.io.clock import local_time_ms
+from tidelake.io.fileio import Created, Exists, Outcome
+from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
+from tidelake.ops.maintain.expire import Holding, add_branch, add_changelogs, hold_taken_back, plan_again
+from tidelake.ops.maintain.holders import View, look, moved, read_snapshots, read_tags
+from tidelake.ops.maintain.reachable import Reader, no_files
+from tidelake.options import Affects, DurationMs, OptionGroup, option
+from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.success import mark_success, success_to_json
+from tidelake.spec.tag import Tag
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+from tidelake.store.tags import TagStore
+
+_MAINTENANCE = (Affects.MAINTENANCE,)
+_NANOS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagOptions(OptionGroup):
+    """How long tags live, and what is told of them."""
+
+    time_retained_ms: DurationMs | None = option(
+        "tag.default-time-retained", None, doc="How long a tag lives unless it says so itself.", affects=_MAINTENANCE
+    )
+    expire: bool = option(
+        "tag.time-expire-enabled", True, doc="Whether tags past their time go after a commit.", affects=_MAINTENANCE
+    )
+    success_file: bool = option(
+        "tag.create-success-file", False, doc="Write a success file for each tag.", affects=_MAINTENANCE
+    )
+    callbacks: str = option("tag.callbacks", "", doc="Classes called after a tag was made.", affects=_MAINTENANCE)
+
+
+def tag_store(store: TableStore) -> TagStore:
+    """The tags of the branch."""
+    return TagStore(store.env.io, store.layout)
+
+
+# ------------------------------------------------------------------------------------------------ making one
+
+
+def create_tag(
+    store: TableStore,
+    options: TagOptions,
+    name: str | None,
+    *,
+    snapshot_id: int | None = None,
+    time_retained_ms: int | None = None,
+    ignore_if_exists: bool = False,
+) -> str:
+    """Give a snapshot (the newest one) a name and return it; without a name it is `snapshot-N`.
+
+    Raises:
+        InvalidInputError: the name is taken or unusable.
+        NotFoundError: the snapshot does not exist, or expired meanwhile.
+        CommitUnknownError: the storage did not tell whether the tag is there.
+        UnsupportedError: the table calls classes after making a tag.
+    """
+    if options.callbacks:
+        raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=options.callbacks)
+    snapshot = store.snapshots.latest() if snapshot_id is None else store.snapshots.get(snapshot_id)
+    if snapshot is None:
+        raise NotFoundError("table has no snapshot to tag", code="snapshot-not-found", table=store.env.io.root)
+    chosen = f"snapshot-{snapshot.id}" if name is None else name
+    lifetime = options.time_retained_ms if time_retained_ms is None else time_retained_ms
+    tag = Tag(snapshot=snapshot)
+    if lifetime is not None:
+        if lifetime <= 0:
+            raise InvalidInputError("a tag must be retained for some time", time_retained_ms=lifetime)
+        created_ns = local_time_ms(store.env.clock) * _NANOS_PER_MS
+        tag = replace(tag, create_time_ns=created_ns, time_retained_ns=lifetime * _NANOS_PER_MS)
+    if not _publish(store, chosen, tag):
+        if ignore_if_exists:
+            return chosen
+        raise InvalidInputError(
+            "tag exists already", code="tag-exists", tag=chosen, hint="choose another name, or delete the tag first"
+        )
+    _check_still_there(store, chosen, snapshot)
+    if options.success_file:
+        mark = mark_success(None, time_ms=store.env.clock.now_ms())
+        store.env.io.overwrite(store.layout.tag_success_path(chosen), success_to_json(mark))
+    return chosen
+
+
+def _publish(store: TableStore, name: str, tag: Tag) -> bool:
+    """Create the tag; False if the name is taken."""
+    tags = tag_store(store)
+    return created(tags.create(name, tag), lambda: tags.find(name) == tag, what=f"tag {name}")
+
+
+def created(outcome: Outcome, is_mine: Callable[[], bool], *, what: str) -> bool:
+    """Whether a document that one name is for is ours, after an answer that may have been lost.
+
+    Raises:
+        CommitUnknownError: the storage did not tell whether it is there.
+    """
+    if isinstance(outcome, Created):
+        return True
+    if isinstance(outcome, Exists):
+        return False
+    if is_mine():
+        return True
+    raise CommitUnknownError(
+        "storage did not tell whether the document was created",
+        document=what,
+        cause=outcome.cause,
+        hint="look whether it is there, and repeat the call if it is not",
+    )
+
+
+def _check_still_there(store: TableStore, name: str, snapshot: Snapshot) -> None:
+    there = store.snapshots.find(snapshot.id)
+    if there == snapshot or any(
+        other != name and tag.snapshot == snapshot for other, tag in tag_store(store).all().items()
+    ):
+        return
+    tag_store(store).delete(name)
+    raise NotFoundError(
+        "snapshot expired while it was tagged", code="snapshot-not-found", snapshot_id=snapshot.id, tag=name
+    )
+
+
+def rename_tag(store: TableStore, name: str, new: str) -> None:
+    """Give a tag another name; at every moment it is there under one of them.
+
+    Raises:
+        NotFoundError: there is no such tag.
+        InvalidInputError: the new name is taken or unusable.
+        CommitUnknownError: the storage did not tell whether the new tag is there; the old one is.
+    """
+    tag = tag_store(store).get(name)
+    if not _publish(store, new, tag):
+        raise InvalidInputError("tag exists already", code="tag-exists", tag=new, hint="choose another name")
+    tag_store(store).delete(name)
+
+
+# ------------------------------------------------------------------------------------------------ letting go
+
+
+@dataclass(frozen=True, slots=True)
+class TagDeletion:
+    """Tags to delete, and the files that only they hold."""
+
+    tags: tuple[str, ...] = ()
+    files: Deletion = field(default_factory=Deletion)
+    view: View | None = field(default=None, repr=False, compare=False)
+    """What held files when the plan was made."""
+
+    def __str__(self) -> str:
+        return f"{len(self.tags)} tags ({', '.join(self.tags[:5])}): {self.files}" if self.tags else "no tag to delete"
+
+
+def plan_tag_deletion(store: TableStore, paths: DataPaths, name: str) -> TagDeletion:
+    """Which files go with a tag.
+
+    Raises:
+        NotFoundError: there is no such tag, or something that holds files vanished meanwhile.
+        FormatError: something that holds files is damaged.
+    """
+    snapshot = tag_store(store).get(name).snapshot
+    view = look(store)
+    others = {other: kept for other, kept in read_tags(store, view.own).items() if other != name}
+    if snapshot.id in view.own.snapshots or any(kept.id == snapshot.id for kept in others.values()):
+        return TagDeletion((name,), Deletion(), view)
+    reader = Reader(store.manifests, paths)
+    metadata = set(reader.metadata_of_lost(snapshot, changelog=False))
+    holding = _tag_holding(store, reader, view, snapshot, list(others.values()))
+    add_changelogs(store, reader, view.own, holding)
+    for other in view.others:
+        add_branch(store, reader, other, holding)
+    # Without its whole state nobody can tell which data files the tag holds: they stay, as orphans.
+    try:
+        data = reader.live(snapshot)
+    except NotFoundError:
+        data = no_files()
+    return TagDeletion((name,), holding.released(reader, data, no_files(), metadata), view)
+
+
+def _tag_holding(
+    store: TableStore, reader: Reader, view: View, snapshot: Snapshot, others: Sequence[Snapshot]
+) -> Holding:
+    """What the branch holds besides one tag, the nearest first: they leave the least to ask the others about."""
+    holding = Holding()
+    snapshots = read_snapshots(store, view.own, view.own.snapshots)
+    states = [*others, *snapshots[:1]]
+    holding.states += sorted(states, key=lambda each: abs(each.id - snapshot.id))
+    left = max((each for each in states if each.id < snapshot.id), key=lambda each: each.id, default=None)
+    right = min((each for each in states if each.id > snapshot.id), key=lambda each: each.id, default=None)
+    for neighbour in (left, right):
+        if neighbour is not None:
+            holding.metadata |= reader.metadata(neighbour, changelog=False)
+    hold_taken_back(reader, holding, others, changelog=False)
+    hold_taken_back(reader, holding, snapshots)
+    holding.changes += [each for each in snapshots[1:] if each.commit_kind is CommitKind.OVERWRITE]
+    return holding
+
+
+def run_tag_deletion(store: TableStore, plan: TagDeletion, *, clean_folders: bool = False) -> tuple[str, ...]:
+    """Delete tags and what only they held; returns files that stayed as orphans.
+
+    Raises:
+        CommitConflictError: what holds files moved before anything was deleted: plan again.
+        StorageError: a tag could not be deleted.
+    """
+    assert plan.view is not None
+    change = moved(plan.view, look(store))
+    if change is not None:
+        raise plan_again(change)
+    for name in plan.tags:
+        tag_store(store).delete(name)
+    if not plan.files.paths:
+        return ()
+    # A power loss must not bring a tag back whose files are gone.
+    settle_folder(store.env, store.layout.tag_dir)
+    if moved(plan.view, look(store), untagged=plan.tags) is not None:
+        return plan.files.paths
+    return run_deletion(store.env, plan.files.paths, clean_folders=clean_folders)
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+def expired_tags(tags: dict[str, Tag], *, now_local_ns: int) -> list[str]:
+    """The tags past their time, oldest snapshot first; a tag without a lifetime stays."""
+    return sorted(
+        (
+            name
+            for name, tag in tags.items()
+            if tag.create_time_ns is not None
+            and tag.time_retained_ns is not None
+            and now_local_ns > tag.create_time_ns + tag.time_retained_ns
+        ),
+        key=lambda name: (tags[name].snapshot.id, name),
+    )
+
+
+def tags_before(store: TableStore, tags: dict[str, Tag], *, older_than_ms: int) -> list[str]:
+    """The tags made before a moment: by their own note, else by the time of their file."""
+    local = local_time_ms(store.env.clock) - store.env.clock.now_ms()
+    files = tag_store(store).files()
+    made = {
+        name: files[name].modified_ms if tag.create_time_ns is None else tag.create_time_ns // _NANOS_PER_MS - local
+        for name, tag in tags.items()
+        if name in files
+    }
+    return sorted(name for name, made_ms in made.items() if made_ms < older_than_ms)
+
+
+def run_tag_expiry(
+    store: TableStore, paths: DataPaths, *, older_than_ms: int | None = None, clean_folders: bool = False
+) -> tuple[str, ...]:
+    """Delete the tags past their time, or those made before a moment; returns their names.
+
+    Raises:
+        CommitConflictError: what holds files moved meanwhile; tags deleted so far are gone.
+    """
+    tags = tag_store(store).all()
+    names = expired_tags(tags, now_local_ns=local_time_ms(store.env.clock) * _NANOS_PER_MS)
+    if older_than_ms is not None:
+        names = sorted({*names, *tags_before(store, tags, older_than_ms=older_than_ms)})
+    for name in names:
+        run_tag_deletion(store, plan_tag_deletion(store, paths, name), clean_folders=clean_folders)
+    return tuple(names)

@@ -1,0 +1,192 @@
+"""Rows of primary-key splits: files that need no merge as they are, the others merged on the way.
+
+What need not be read is not: sequence numbers where the files themselves say which is newer, kinds where no file holds
+a deletion, and of the columns only those that the wanted ones depend on. A condition on key columns drops all versions
+of a key alike and is pushed down to the files; any other is asked of the merged rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.expr.evaluate import matches
+from tidelake.expr.simplify import restrict
+from tidelake.expr.tree import Predicate
+from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.lsm.engines.build import MergeOptions, engine_for, merge_columns
+from tidelake.lsm.files import RunFile, run_files
+from tidelake.lsm.kernel import MergePlan, Piece, merge
+from tidelake.lsm.keys import KeyCodec
+from tidelake.lsm.sections import Section, partition_files
+from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.scan.split import Split
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.data_file import DataFile
+from tidelake.spec.schema import Schema
+from tidelake.spec.types import Field
+from tidelake.store.table_store import TableStore
+
+BATCH_ROWS = 1 << 17
+"""Rows of a run that a merge has in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How the versions of a table's keys become rows."""
+
+    schema: Schema
+    options: Mapping[str, str]
+
+    @property
+    def key_types(self) -> tuple[pa.DataType, ...]:
+        """The Arrow types of the key columns."""
+        return tuple(to_arrow(self.schema.field(name).type) for name in self.schema.trimmed_primary_keys)
+
+    def files(self, files: Sequence[DataFile]) -> tuple[RunFile, ...]:
+        """Files with their key ranges."""
+        keys = [self.schema.field(name).type for name in self.schema.trimmed_primary_keys]
+        return tuple(run_files(files, keys))
+
+    def plan(self, files: Sequence[RunFile], *, ordered: bool, drop_retracts: bool) -> MergePlan:
+        """How versions that lie in these files are merged."""
+        chosen = MergeOptions.parse(self.options)
+        return MergePlan(
+            KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
+            engine_for(self.schema, self.options),
+            sequence=chosen.sequence,
+            descending=chosen.descending,
+            by_age=ages_tell(files),
+            newest_level_only=chosen.needs_lookup,
+            ordered=ordered,
+            drop_retracts=drop_retracts,
+        )
+
+    def buffer_plan(self) -> MergePlan:
+        """How rows that were just written are merged: the later row is the newer one."""
+        chosen = MergeOptions.parse(self.options)
+        return MergePlan(
+            KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
+            engine_for(self.schema, self.options),
+            sequence=chosen.sequence,
+            descending=chosen.descending,
+            by_age=True,
+            ordered=True,
+        )
+
+
+def ages_tell(files: Sequence[RunFile]) -> bool:
+    """Whether the files' ranges of sequence numbers are apart, so that the newer file has the newer versions."""
+    by_age = sorted(files, key=lambda file: file.meta.min_sequence)
+    return all(older.meta.max_sequence < newer.meta.min_sequence for older, newer in pairwise(by_age))
+
+
+def read_keyed_split(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
+    """The rows of one split of a primary-key table.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+        InvalidInputError: a version is one that the merge engine does not accept.
+    """
+    if split.raw_convertible:
+        for file in split.files:
+            yield from _plain(store, split, file, request)
+        return
+    for section in partition_files(merging.files(split.files)):
+        yield from _section(store, split, section, request, merging)
+
+
+def _section(
+    store: TableStore, split: Split, section: Section, request: ReadRequest, merging: Merging
+) -> Iterator[pa.Table]:
+    if len(section.runs) == 1 and not any(file.may_hold_deletes for file in section.files):
+        for file in section.files:
+            yield from _plain(store, split, file.meta, request)
+        return
+    where = request.where
+    wanted = tuple(dict.fromkeys((*request.columns, *(sorted(where.columns()) if where is not None else ()))))
+    columns = merge_columns(merging.schema, merging.options, wanted)
+    keys_only = restrict(where, frozenset(merging.schema.trimmed_primary_keys)) if where is not None else None
+    for rows in merge_section(
+        store,
+        split,
+        section,
+        merging,
+        columns,
+        where=keys_only if keys_only is not None and keys_only.columns() else None,
+        drop_retracts=True,
+    ):
+        kept = rows if where is None else rows.filter(_mask(where, rows))
+        if kept.num_rows:
+            yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
+
+
+def merge_section(
+    store: TableStore,
+    split: Split,
+    section: Section,
+    merging: Merging,
+    columns: Sequence[str],
+    *,
+    where: Predicate | None = None,
+    ordered: bool = False,
+    drop_retracts: bool = False,
+    whole: bool = False,
+) -> Iterator[pa.Table]:
+    """The merged rows of a section.
+
+    Args:
+        store: The table.
+        split: Where the files lie.
+        section: The files, as runs.
+        merging: How versions are merged.
+        columns: What is read of each row.
+        where: A condition on key columns.
+        ordered: Whether rows come out by key.
+        drop_retracts: Whether keys that end in a deletion are left out.
+        whole: Whether sequence numbers and kinds are read whatever the merge needs.
+    """
+    files = section.files
+    plan = merging.plan(files, ordered=ordered, drop_retracts=drop_retracts)
+    fields: list[Field] = [merging.schema.field(name) for name in columns]
+    if whole or not plan.by_age:
+        fields.append(SEQUENCE_FIELD)
+    if whole or any(file.may_hold_deletes for file in files):
+        fields.append(KIND_FIELD)
+    request = KeyedRequest(schema=merging.schema, columns=tuple(columns), where=where, wanted=tuple(fields))
+    ages = {file.name: age for age, file in enumerate(sorted(files, key=lambda file: file.meta.min_sequence))}
+    yield from merge([_pieces(store, split, run, request, ages) for run in section.runs], plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRequest(ReadRequest):
+    """What a merge wants of each row, system columns included."""
+
+    wanted: tuple[Field, ...] = ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The wanted columns, in the order asked for."""
+        return self.wanted
+
+
+def _pieces(
+    store: TableStore, split: Split, run: Sequence[RunFile], request: KeyedRequest, ages: Mapping[str, int]
+) -> Iterator[Piece]:
+    for file in run:
+        for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS):
+            yield Piece(pa.Table.from_batches([batch]), ages[file.name], file.level)
+
+
+def _plain(store: TableStore, split: Split, file: DataFile, request: ReadRequest) -> Iterator[pa.Table]:
+    for batch in read_data_file(store, split, file, replace(request, limit=None)):
+        yield pa.Table.from_batches([batch])
+
+
+def _mask(where: Predicate, rows: pa.Table) -> pa.Array:
+    columns = {name: rows.column(name).combine_chunks() for name in where.columns()}
+    return pc.fill_null(matches(where, columns, rows.num_rows), False)

@@ -1,0 +1,249 @@
+"""The plan of a batch read: what the options ask for, found in the table and pruned, as splits.
+
+An option that planning cannot honour is refused by name; none is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.expr.tree import Predicate
+from tidelake.io.executor import ThreadExecutor
+from tidelake.ops.scan.changes import plan_changes, plan_difference
+from tidelake.ops.scan.keyed import plan_keyed
+from tidelake.ops.scan.modes import Added, Difference, Reading, State, find_reading, plan_start
+from tidelake.ops.scan.options import BucketOptions, ReadOptions, SplitOptions
+from tidelake.ops.scan.planner import Plan, plan_append, sort_splits
+from tidelake.ops.scan.topn import SortKey
+from tidelake.spec.casts import same_type
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.schema import Schema
+from tidelake.spec.snapshot import Snapshot
+from tidelake.store.paths import DataPaths
+from tidelake.store.schemas import SchemaStore
+from tidelake.store.snapshots import SnapshotStore
+from tidelake.store.table_store import TableStore
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "scan.bucket": "leave it out; buckets are pruned by a condition on the bucket key",
+    "scan.plan-auto-tag-for-read.time-retained": "create a tag before reading, and read at it",
+    "scan.fallback-snapshot-branch": "chain tables are not read yet",
+    "scan.fallback-delta-branch": "chain tables are not read yet",
+}
+_INTERNAL: Final = ("stream-scan-mode", "batch-scan-mode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRead:
+    """What a batch read wants: rows of these columns, that this condition keeps, in this order, at most so many."""
+
+    schema: Schema
+    paths: DataPaths
+    where: Predicate | None = None
+    limit: int | None = None
+    order: tuple[SortKey, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    changes: Added | None = None
+    """The changes to read instead of what the options say."""
+
+
+def check_read_options(options: Mapping[str, str]) -> None:
+    """Refuse options that no read could follow, before anything is read.
+
+    Raises:
+        InvalidInputError: a value has the wrong form, or two options contradict each other.
+    """
+    start = plan_start(options)
+    SplitOptions.parse(options)
+    read = ReadOptions.parse(options)
+    if read.fallback_branch is not None and read.primary_branch is not None:
+        raise InvalidInputError(
+            "options exclude each other",
+            code="option-conflict",
+            options="scan.fallback-branch, scan.primary-branch",
+            hint="set one of the two",
+        )
+    if read.other_branch is not None and not start.is_newest:
+        raise InvalidInputError(
+            "another branch fills in at the newest state only",
+            code="option-conflict",
+            option="scan.fallback-branch" if read.fallback_branch else "scan.primary-branch",
+            mode=start.mode.value,
+            hint="read the branches one by one",
+        )
+
+
+def read_at(store: TableStore, read: BatchRead) -> Snapshot | None:
+    """The snapshot at which the read ends; None for an empty table.
+
+    Raises:
+        NotFoundError: it is not there.
+        InvalidInputError: options contradict each other.
+    """
+    match _reading(store, read):
+        case State(snapshot):
+            return snapshot
+        case Added(_, until):
+            return store.snapshots.find(until) if until > 0 else None
+        case Difference(_, after):
+            return after
+
+
+def plan_batch(store: TableStore, read: BatchRead) -> Plan:
+    """Plan a batch read.
+
+    Raises:
+        InvalidInputError: options contradict each other, or a value has the wrong form.
+        NotFoundError: a snapshot, tag or branch is not there.
+        UnsupportedError: an option or something the table holds is not honoured by reads.
+    """
+    _refuse(read.options)
+    check_read_options(read.options)
+    options = ReadOptions.parse(read.options)
+    with _planning(store, options) as planning:
+        plan = _plan(planning, read, options)
+    if options.sort_partition:
+        plan = replace(plan, splits=sort_splits(plan.splits, read.schema))
+    return plan
+
+
+def _refuse(options: Mapping[str, str]) -> None:
+    for key, hint in _REFUSED.items():
+        if key in options:
+            raise UnsupportedError("option is not honoured by reads", option=key, value=options[key], hint=hint)
+    for key in _INTERNAL:
+        if options.get(key, "none").strip().lower() != "none":
+            raise UnsupportedError("option is internal to another engine", option=key, hint="remove it")
+
+
+@contextmanager
+def _planning(store: TableStore, options: ReadOptions) -> Iterator[TableStore]:
+    """The store with as many threads for manifests as the options ask for."""
+    if options.manifest_parallelism is None:
+        yield store
+        return
+    executor = ThreadExecutor(options.manifest_parallelism)
+    try:
+        yield replace(store, manifests=replace(store.manifests, executor=executor))
+    finally:
+        executor.close()
+
+
+def _reading(store: TableStore, read: BatchRead) -> Reading:
+    return read.changes if read.changes is not None else find_reading(store, read.options)
+
+
+def _plan(store: TableStore, read: BatchRead, options: ReadOptions) -> Plan:
+    splits = SplitOptions.parse(read.options)
+    reading = _reading(store, read)
+    if read.schema.primary_keys and not isinstance(reading, State):
+        raise _unmerged("incremental-between", "read two states and compare them")
+    match reading:
+        case Added(since, until, changelog):
+            return plan_changes(
+                store,
+                since=since,
+                until=until,
+                changelog=changelog,
+                schema=read.schema,
+                paths=read.paths,
+                where=read.where,
+                options=splits,
+            )
+        case Difference(before, after):
+            return plan_difference(
+                store,
+                before=before,
+                after=after,
+                schema=read.schema,
+                paths=read.paths,
+                where=read.where,
+                options=splits,
+            )
+        case State(snapshot, created_from_ms):
+            own = _plan_state(store, snapshot, read, splits, created_from_ms)
+    if options.other_branch is None or read.changes is not None:
+        return own
+    # Which rows come first is not known before the branches are put together.
+    read = replace(read, limit=None)
+    own = own if own.snapshot is None else _plan_state(store, own.snapshot, read, splits, None)
+    other_store = _branch_store(store, options.other_branch)
+    other = _plan_state(other_store, other_store.snapshots.latest(), read, splits, None)
+    other = replace(other, splits=tuple(replace(each, branch=options.other_branch) for each in other.splits))
+    return _filled(own, other) if options.fallback_branch else _filled(other, own)
+
+
+def _plan_state(
+    store: TableStore, snapshot: Snapshot | None, read: BatchRead, splits: SplitOptions, created_from_ms: int | None
+) -> Plan:
+    if read.schema.primary_keys:
+        if created_from_ms is not None:
+            raise _unmerged("scan.mode", "read the whole state")
+        return plan_keyed(
+            store,
+            snapshot,
+            schema=read.schema,
+            paths=read.paths,
+            where=read.where,
+            options=splits,
+            table_options=read.options,
+        )
+    return plan_append(
+        store,
+        snapshot,
+        schema=read.schema,
+        paths=read.paths,
+        where=read.where,
+        limit=read.limit,
+        order=read.order,
+        created_from_ms=created_from_ms,
+        options=splits,
+        buckets=BucketOptions.parse(read.options),
+    )
+
+
+def _unmerged(option: str, hint: str) -> UnsupportedError:
+    return UnsupportedError("changes of primary-key tables are not read yet", option=option, hint=hint)
+
+
+def _filled(first: Plan, second: Plan) -> Plan:
+    """The first plan, with the partitions that only the second branch has."""
+    added = tuple(split for split in second.splits if split.partition not in first.partitions)
+    return Plan(
+        first.snapshot or second.snapshot,
+        first.splits + added,
+        first.manifests + second.manifests,
+        first.manifests_read + second.manifests_read,
+        first.files_live + second.files_live,
+        first.files_kept + sum(len(split.files) for split in added),
+        first.where,
+        first.partitions | second.partitions,
+    )
+
+
+def _branch_store(store: TableStore, branch: str) -> TableStore:
+    """The documents of another branch of the same table, whose rows have the same columns.
+
+    Raises:
+        NotFoundError: there is no such branch.
+        InvalidInputError: its columns are others.
+    """
+    layout = TableLayout(branch=branch, data_directory=store.layout.data_directory)
+    schemas = SchemaStore(store.env.io, layout)
+    schema = schemas.latest()
+    if schema is None:
+        raise NotFoundError("branch does not exist", code="branch-not-found", branch=branch, table=store.env.io.root)
+    ours, theirs = store.schema, schema
+    same = ours.names == theirs.names and ours.partition_keys == theirs.partition_keys
+    if not same or not all(same_type(a.type, b.type) for a, b in zip(ours.fields, theirs.fields, strict=True)):
+        raise InvalidInputError(
+            "branches do not have the same columns",
+            branch=branch,
+            table=store.env.io.root,
+            hint="alter one of the two, or read them one by one",
+        )
+    return replace(store, layout=layout, schema=schema, schemas=schemas, snapshots=SnapshotStore(store.env.io, layout))

@@ -1,0 +1,36 @@
+"""Which data types a file format can hold.
+
+A table whose new files could not hold one of its columns would refuse every write, so that it is refused before it is
+made. Formats that are not named here are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tidelake.spec.types import DataType, ElementType, Root, TimeType, walk
+
+_TEXTS: Final = frozenset({Root.CHAR, Root.VARCHAR})
+_PARQUET_ONLY: Final = frozenset({Root.VARIANT, Root.GEOMETRY, Root.GEOGRAPHY})
+
+
+def _not_in_orc(dtype: DataType) -> bool:
+    return dtype.root in _PARQUET_ONLY or dtype.root in (Root.VECTOR, Root.BLOB)
+
+
+def _not_in_avro(dtype: DataType) -> bool:
+    if isinstance(dtype, TimeType):
+        return dtype.precision > (3 if dtype.root is Root.TIME else 6)
+    if isinstance(dtype, ElementType) and dtype.root is Root.MULTISET:
+        return dtype.element.root not in _TEXTS  # counts are a map, whose keys are texts in Avro
+    return dtype.root in _PARQUET_ONLY
+
+
+_REFUSED: Final[Mapping[str, Callable[[DataType], bool]]] = {"orc": _not_in_orc, "avro": _not_in_avro}
+
+
+def unstorable(file_format: str, dtype: DataType) -> DataType | None:
+    """The type, or the first type inside it, that files of this format cannot hold; None if they can hold all."""
+    refused = _REFUSED.get(file_format)
+    return None if refused is None else next((each for each in walk(dtype) if refused(each)), None)

@@ -1,0 +1,85 @@
+"""Tags in storage: one document each, created once, and holding its snapshot's files for as long as it is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelake.errors import NotFoundError
+from tidelake.io.fileio import FileIO, FileStatus, Outcome
+from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
+from tidelake.spec.layout import TAG_PREFIX, TableLayout, parse_named
+from tidelake.spec.tag import Tag, tag_from_json, tag_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class TagStore:
+    """The tags of one branch."""
+
+    io: FileIO
+    layout: TableLayout
+
+    def files(self) -> dict[str, FileStatus]:
+        """The file of each tag, by name."""
+        found = ((parse_named(each.name, TAG_PREFIX), each) for each in self.io.list(self.layout.tag_dir))
+        return {name: each for name, each in found if name is not None and not each.is_dir}
+
+    def names(self) -> list[str]:
+        """The names of all tags, sorted."""
+        return sorted(self.files())
+
+    def get(self, name: str) -> Tag:
+        """Read one tag.
+
+        Raises:
+            InvalidInputError: the name cannot be one of a tag.
+            NotFoundError: there is no such tag.
+            FormatError: its file is damaged.
+        """
+        tag = self.find(name)
+        if tag is None:
+            known = ", ".join(self.names()[:20]) or "none"
+            raise NotFoundError("tag does not exist", code="tag-not-found", tag=name, table=self.io.root, known=known)
+        return tag
+
+    def find(self, name: str) -> Tag | None:
+        """Read one tag, or None when it is not there.
+
+        Raises:
+            InvalidInputError: the name cannot be one of a tag.
+            FormatError: its file is damaged.
+        """
+        path = self.layout.tag_path(name)
+        try:
+            return tag_from_json(self.io.read(path, limit=DOCUMENT_BYTES_MAX), path=path)
+        except NotFoundError:
+            return None
+
+    def all(self) -> dict[str, Tag]:
+        """Every tag by name; one that vanishes meanwhile is left out.
+
+        Raises:
+            FormatError: the file of a tag is damaged.
+        """
+        found = ((name, self._read(each.path)) for name, each in sorted(self.files().items()))
+        return {name: tag for name, tag in found if tag is not None}
+
+    def create(self, name: str, tag: Tag) -> Outcome:
+        """Create the tag's file if the name is free.
+
+        Raises:
+            InvalidInputError: the name cannot be one of a tag.
+            StorageError: the storage failed; certain, nothing was written.
+        """
+        return self.io.create_exclusive(self.layout.tag_path(name), tag_to_json(tag))
+
+    def delete(self, name: str) -> None:
+        """Remove the tag's file and its success marker; missing ones are fine."""
+        self.io.delete(self.layout.tag_path(name))
+        self.io.delete(self.layout.tag_success_path(name))
+
+    def _read(self, path: str) -> Tag | None:
+        # Names that another writer chose may be ones we would refuse; the listing already says where they lie.
+        try:
+            return tag_from_json(self.io.read(path, limit=DOCUMENT_BYTES_MAX), path=path)
+        except NotFoundError:
+            return None

@@ -1,0 +1,334 @@
+"""Whatever a table lives through, maintenance deletes nothing that is reachable and leaves nothing that is not.
+
+A machine appends, compacts, moves files between levels, overwrites, takes deleted files back, tags, branches, rolls
+back and moves the main branch forward, and between all that expires snapshots and deletes tags. After every step the
+files in storage are compared with those that a plain walk over every document of every branch reaches. Rolling back,
+deleting a branch and moving forward leave orphans on purpose; those, and only those, may lie around until orphans are
+removed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.io.env import Env
+from tidelake.io.ids import SeededIds
+from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
+from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries, read_changes
+from tidelake.spec.binary_row_scalar import encode_row
+from tidelake.spec.data_file import DataFile, data_files
+from tidelake.spec.index_manifest import HASH, IndexFile
+from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.types import STRING
+from tidelake.store.tags import TagStore
+from tidelake.table import Table
+from tidelake.testing import FakeClock, MemoryFileIO
+
+DAYS = ("a", "b")
+days = st.sampled_from(DAYS)
+pick = st.integers(0, 1_000)
+
+
+def day_row(day: str) -> bytes:
+    return encode_row([day], [STRING])
+
+
+# ------------------------------------------------------------------------------------------------ the plain walk
+
+
+class Walker:
+    """Walks over all documents of a table. What a snapshot reaches never changes, so each is walked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Snapshot, bool], set[str]] = {}
+
+    def reached(self, table: Table) -> set[str]:
+        """Every file that any document of any branch needs, one entry at a time."""
+        found: set[str] = set()
+        for view in (table, *(table.branch(name) for name in table.branches())):
+            for snapshot_id in view.store.snapshots.ids():
+                found |= self._by(view, view.store.snapshots.get(snapshot_id), changelog=True)
+            for tag in TagStore(view.store.env.io, view.store.layout).all().values():
+                found |= self._by(view, tag.snapshot, changelog=False)
+        return found
+
+    def _by(self, table: Table, snapshot: Snapshot, *, changelog: bool) -> set[str]:
+        if (snapshot, changelog) not in self._known:
+            self._known[snapshot, changelog] = reached_by(table, snapshot, changelog=changelog)
+        return self._known[snapshot, changelog]
+
+
+def reached_by(table: Table, snapshot: Snapshot, *, changelog: bool) -> set[str]:
+    store = table.store.manifests
+    found = {f"manifest/{snapshot.base_manifest_list}", f"manifest/{snapshot.delta_manifest_list}"}
+    found |= {f"statistics/{snapshot.statistics}"} if snapshot.statistics else set()
+    if snapshot.index_manifest:
+        found.add(f"manifest/{snapshot.index_manifest}")
+        found |= {f"index/{entry.file.file_name}" for entry in store.read_index(snapshot.index_manifest)}
+    metas = data_manifests(store, snapshot)
+    rows = live_entries(store, metas).to_pylist()
+    if changelog and snapshot.changelog_manifest_list:
+        found.add(f"manifest/{snapshot.changelog_manifest_list}")
+        metas += changelog_manifests(store, snapshot)
+        rows += read_changes(store, changelog_manifests(store, snapshot)).to_pylist()
+    found |= {f"manifest/{meta.file_name}" for meta in metas}
+    for row in rows:
+        folder = table.paths.bucket(row["partition"], row["bucket"])
+        found |= {f"{folder}/{name}" for name in (row["file_name"], *row["extra_files"])}
+    return found
+
+
+def stored(table: Table) -> set[str]:
+    """Every file in a folder of data or metadata."""
+    io = table.store.env.io
+    folders = ["manifest", "index", "statistics", *(f"dt={day}/bucket-0" for day in DAYS)]
+    return {each.path for folder in folders for each in io.list(folder)}
+
+
+# ------------------------------------------------------------------------------------------------ the machine
+
+
+class Maintained(RuleBasedStateMachine):
+    """`orphans` are files that a step left behind on purpose."""
+
+    @initialize(merge=st.sampled_from(["2", "30"]), branched=st.booleans())
+    def create(self, merge: str, branched: bool) -> None:
+        self.clock = FakeClock()
+        env = Env(MemoryFileIO(clock=self.clock), self.clock, SeededIds(1))
+        columns = {"id": "INT", "dt": "STRING"}
+        # Write-only, so that nothing expires but by a step.
+        options = {"manifest.merge-min-count": merge, "write-only": "true"}
+        self.table = Lake(env).create_table("d.t", columns, partition_by=["dt"], options=options)
+        self.walker = Walker()
+        self.orphans: set[str] = set()
+        self.numbers = itertools.count()
+        self.graveyard: dict[str, tuple[str, DataFile]] = {}
+        # A past to begin with, or most runs would end before there is anything to expire.
+        for number in range(3):
+            self.append("a", 0, extra=number == 1, changelog=number == 2, index=number < 2)
+        if branched:
+            self.branch(1, from_tag=False)
+        self.compact("a", 0)
+
+    # -------------------------------------------------------------------------------------------- helpers
+
+    def target(self, number: int) -> Table:
+        """The table, or one of its branches."""
+        views = [self.table, *(self.table.branch(name) for name in self.table.branches())]
+        return views[number % len(views)]
+
+    def new_file(self, day: str, *, extra: bool = False, level: int = 0) -> DataFile:
+        number = next(self.numbers)
+        name = f"data-{number}.avro"
+        extras = (f"{name}.index",) if extra else ()
+        for each in (name, *extras):
+            self.table.store.env.io.write(f"dt={day}/bucket-0/{each}", b"x")
+        made = self.clock.now_ms()
+        return DataFile(
+            file_name=name, file_size=1, row_count=1, level=level, extra_files=extras, creation_time_ms=made
+        )
+
+    def live(self, table: Table, day: str) -> list[DataFile]:
+        entries = table.files()
+        rows = zip(entries.column("partition").to_pylist(), data_files(entries), strict=True)
+        return [file for partition, file in rows if partition == day_row(day)]
+
+    def commit(self, table: Table, day: str, **parts: Any) -> None:
+        self.clock.advance(60)
+        message = CommitMessage(partition=day_row(day), bucket=0, total_buckets=-1, **parts)
+        result = table.new_commit().commit([message])
+        assert not result.warnings
+
+    def leaves_orphans(self) -> Iterator[None]:
+        before = self.walker.reached(self.table)
+        yield
+        self.orphans |= before - self.walker.reached(self.table)
+
+    # -------------------------------------------------------------------------------------------- writing
+
+    @rule(day=days, view=pick, extra=st.booleans(), changelog=st.booleans(), index=st.booleans())
+    def append(self, day: str, view: int, extra: bool, changelog: bool, index: bool) -> None:
+        table = self.target(view)
+        changes = (self.new_file(day),) if changelog else ()
+        indexes: tuple[IndexFile, ...] = ()
+        if index:
+            name = f"index-{next(self.numbers)}"
+            table.store.env.io.write(f"index/{name}", b"i")
+            indexes = (IndexFile(index_type=HASH, file_name=name, file_size=1, row_count=1),)
+        new = (self.new_file(day, extra=extra),)
+        self.commit(table, day, data=DataIncrement(new_files=new, changelog_files=changes, new_index_files=indexes))
+
+    @rule(day=days, view=pick)
+    def compact(self, day: str, view: int) -> None:
+        table = self.target(view)
+        before = self.live(table, day)[:3]
+        if before:
+            self.graveyard |= {file.file_name: (day, file) for file in before}
+            self.commit(
+                table, day, compact=CompactIncrement(before=tuple(before), after=(self.new_file(day, level=1),))
+            )
+
+    @rule(day=days, view=pick)
+    def move_to_another_level(self, day: str, view: int) -> None:
+        table = self.target(view)
+        for file in self.live(table, day)[:1]:
+            after = replace(file, level=file.level + 1)
+            self.commit(table, day, compact=CompactIncrement(before=(file,), after=(after,)))
+
+    @rule(day=days, view=pick)
+    def overwrite(self, day: str, view: int) -> None:
+        table = self.target(view)
+        self.clock.advance(60)
+        self.graveyard |= {file.file_name: (day, file) for file in self.live(table, day)}
+        message = CommitMessage(
+            partition=day_row(day),
+            bucket=0,
+            total_buckets=-1,
+            data=DataIncrement(new_files=(self.new_file(day, extra=True),)),
+        )
+        table.new_commit().overwrite([message], {"dt": day}, dynamic=False)
+
+    @rule(which=pick, view=pick)
+    @precondition(lambda self: self.graveyard)
+    def take_a_deleted_file_back(self, which: int, view: int) -> None:
+        table = self.target(view)
+        day, file = list(self.graveyard.values())[which % len(self.graveyard)]
+        live = self.live(table, day)
+        there = all(
+            table.store.env.io.exists(f"dt={day}/bucket-0/{name}") for name in (file.file_name, *file.extra_files)
+        )
+        if there and live and file.file_name not in {each.file_name for each in live}:
+            # As a rollback that is a commit does it: an overwrite that adds the old file and deletes a new one.
+            self.graveyard[live[0].file_name] = (day, live[0])
+            self.commit(table, day, data=DataIncrement(new_files=(file,), deleted_files=(live[0],)))
+            self.orphans -= {f"dt={day}/bucket-0/{name}" for name in (file.file_name, *file.extra_files)}
+
+    @rule(view=pick)
+    def analyze(self, view: int) -> None:
+        table = self.target(view)
+        if table.latest_snapshot() is not None:
+            self.clock.advance(60)
+            name = f"stat-{next(self.numbers)}"
+            table.store.env.io.write(f"statistics/{name}", b"{}")
+            table._committer(None).analyze(name)
+
+    # -------------------------------------------------------------------------------------------- references
+
+    @rule(which=pick, view=pick)
+    def tag(self, which: int, view: int) -> None:
+        table = self.target(view)
+        ids = table.store.snapshots.ids()
+        if ids:
+            table.create_tag(f"t{next(self.numbers)}", snapshot=ids[which % len(ids)])
+
+    @rule(which=pick, view=pick)
+    def delete_tag(self, which: int, view: int) -> None:
+        table = self.target(view)
+        names = sorted(table.tags())
+        if names:
+            table.delete_tag(names[which % len(names)])
+
+    @rule(which=pick, view=pick)
+    def rename_tag(self, which: int, view: int) -> None:
+        table = self.target(view)
+        names = sorted(table.tags())
+        if names:
+            table.rename_tag(names[which % len(names)], f"r{next(self.numbers)}")
+
+    @rule(which=pick, from_tag=st.booleans())
+    def branch(self, which: int, from_tag: bool) -> None:
+        name = f"b{next(self.numbers)}"
+        points: list[Any] = sorted(self.table.tags()) if from_tag else self.table.store.snapshots.ids()
+        if points and len(self.table.branches()) < 2:
+            point = points[which % len(points)]
+            self.table.create_branch(name, **({"tag": point} if from_tag else {"snapshot": point}))
+
+    @rule(which=pick)
+    def delete_branch(self, which: int) -> None:
+        names = self.table.branches()
+        for _ in self.leaves_orphans():
+            if names:
+                self.table.delete_branch(names[which % len(names)])
+
+    @rule(which=pick)
+    def fast_forward(self, which: int) -> None:
+        names = self.table.branches()
+        for _ in self.leaves_orphans():
+            if names and self.table.branch(names[which % len(names)]).latest_snapshot():
+                branch = self.table.branch(names[which % len(names)])
+                self.table.fast_forward(names[which % len(names)])
+                assert self.table.latest_snapshot() == branch.latest_snapshot()
+
+    @rule(which=pick, by_tag=st.booleans(), view=pick)
+    def roll_back(self, which: int, by_tag: bool, view: int) -> None:
+        table = self.target(view)
+        points: list[Any] = sorted(table.tags()) if by_tag else table.store.snapshots.ids()
+        for _ in self.leaves_orphans():
+            if points:
+                point = points[which % len(points)]
+                plan = table.rollback_to(**({"tag": point} if by_tag else {"snapshot": point}))
+                assert table.latest_snapshot() == plan.target
+
+    @rule(next_snapshot=st.none() | st.integers(1, 12))
+    def consume(self, next_snapshot: int | None) -> None:
+        if next_snapshot is not None:
+            self.table.reset_consumer("c", next_snapshot)
+        elif "c" in self.table.consumers():
+            self.table.reset_consumer("c")
+
+    # -------------------------------------------------------------------------------------------- maintenance
+
+    @rule(view=pick, keep=st.sampled_from([1, 1, 2, 4]), spare=st.integers(0, 1), limit=st.sampled_from([50, 2, 1]))
+    def expire(self, view: int, keep: int, spare: int, limit: int) -> None:
+        table = self.target(view)
+        before = table.store.snapshots.ids()
+        consumed = min(table.consumers().values(), default=None)
+        plan = table.expire_snapshots(retain_max=keep + spare, retain_min=keep, max_deletes=limit, plan_only=True)
+        assert stored(self.table) >= set(plan.files.paths)
+        result = table.expire_snapshots(retain_max=keep + spare, retain_min=keep, max_deletes=limit)
+        after = table.store.snapshots.ids()
+        assert (result.snapshot_ids, result.files, result.left) == (plan.snapshot_ids, plan.files, ())
+        assert set(before) - set(after) == set(plan.snapshot_ids)
+        assert len(after) >= min(keep, len(before))
+        assert consumed is None or {each for each in before if each >= consumed} <= set(after)
+        assert table.store.snapshots.earliest_id() == min(after, default=None)
+
+    @rule(view=pick)
+    def expire_all_but_one(self, view: int) -> None:
+        self.expire(view, 1, 0, 50)
+
+    @rule()
+    def remove_orphans(self) -> None:
+        if not self.walker.reached(self.table):
+            return
+        self.clock.advance(3 * 86_400)
+        plan = self.table.remove_orphans(plan_only=False)
+        assert plan.left == ()
+        assert set(plan.paths) == self.orphans
+        self.orphans.clear()
+
+    # -------------------------------------------------------------------------------------------- what must hold
+
+    @invariant()
+    def nothing_reachable_is_gone_and_nothing_else_is_left(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        needed, there = self.walker.reached(self.table), stored(self.table)
+        assert needed <= there, sorted(needed - there)
+        # A branch or a tag may have taken up again what an earlier step gave up.
+        assert there - needed == self.orphans & (there - needed), sorted(there - needed - self.orphans)
+        self.orphans &= there - needed
+
+
+TestMaintained = Maintained.TestCase
+TestMaintained.settings = settings(
+    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)

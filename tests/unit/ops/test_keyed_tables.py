@@ -1,0 +1,221 @@
+"""Primary-key tables through the public face: upserts, deletions, updates, compaction, levels and explanations."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import tidelake as tl
+from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.ops.commit.messages import CompactIncrement
+from tidelake.ops.write.keyed import joined, passing
+from tidelake.spec.data_file import DataFile
+from tidelake.table import Table
+
+COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}
+
+
+@pytest.fixture
+def make(tmp_path):
+    def table(name="d.t", columns=None, primary_key=("k",), partition_by=(), **options) -> Table:
+        return tl.connect(tmp_path).create_table(
+            name,
+            columns or COLUMNS,
+            primary_key=list(primary_key),
+            partition_by=list(partition_by),
+            options={"bucket": "1", **{key.replace("_", "-"): value for key, value in options.items()}},
+        )
+
+    return table
+
+
+def rows(table: Table, **how: object) -> list[dict[str, object]]:
+    return sorted(table.to_arrow(**how).to_pylist(), key=repr)
+
+
+def levels(table: Table) -> list[tuple[int, int]]:
+    found = table.inspect.lsm()
+    return list(zip(found["level"].to_pylist(), found["files"].to_pylist(), strict=True))
+
+
+def test_the_newest_row_of_a_key_wins(make):
+    table = make()
+    table.write([{"k": 1, "v": "a", "n": 1}, {"k": 2, "v": "b", "n": 2}, {"k": 1, "v": "c", "n": 3}])
+    table.write([{"k": 2, "v": "d", "n": 4}])
+    assert rows(table) == [{"k": 1, "v": "c", "n": 3}, {"k": 2, "v": "d", "n": 4}]
+    assert rows(table.at(snapshot=1)) == [{"k": 1, "v": "c", "n": 3}, {"k": 2, "v": "b", "n": 2}]
+    assert table.count() == 2
+    assert table.scan().explain().endswith("1 needs a merge")
+
+
+def test_kinds_come_in_a_column_that_the_table_does_not_have(make):
+    table = make()
+    table.write([{"k": 1, "v": "a", "n": 1}, {"k": 2, "v": "b", "n": 1}])
+    table.write([{"k": 1, "v": "a", "n": 1, "rowkind": "-D"}, {"k": 3, "v": "c", "n": 1, "rowkind": "+I"}])
+    table.write(pa.table({"k": [2], "v": ["z"], "n": [9], "op": ["-D"]}), row_kind="op")
+    assert rows(table) == [{"k": 3, "v": "c", "n": 1}]
+
+
+def test_a_kind_that_is_none_is_refused_and_nothing_is_written(make):
+    table = make()
+    with pytest.raises(InvalidInputError, match="row kind is not known"):
+        table.write([{"k": 1, "v": "a", "n": 1, "rowkind": "DELETE"}])
+    assert table.latest_snapshot() is None
+
+
+def test_kinds_may_be_a_column_of_the_table(make):
+    table = make(columns={"k": "INT NOT NULL", "op": "STRING"}, **{"rowkind.field": "op"})
+    table.write([{"k": 1, "op": "+I"}, {"k": 2, "op": "+I"}])
+    table.write([{"k": 1, "op": "-D"}])
+    assert [row["k"] for row in rows(table)] == [2]
+
+
+def test_deletions_are_refused_where_there_is_no_key(tmp_path):
+    table = tl.connect(tmp_path).create_table("d.a", COLUMNS)
+    with pytest.raises(InvalidInputError, match="only insertions"):
+        table.write([{"k": 1, "v": "a", "n": 1, "rowkind": "-D"}])
+
+
+def test_delete_and_update_find_rows_by_a_condition(make):
+    table = make()
+    table.write([{"k": k, "v": "a", "n": k} for k in range(5)])
+    assert table.delete("n >= 3").rows == 2
+    assert table.update({"v": "concat(v, '!')"}, "k = 1").rows == 1
+    assert [(row["k"], row["v"]) for row in rows(table)] == [(0, "a"), (1, "a!"), (2, "a")]
+
+
+def test_the_primary_key_cannot_be_updated(make):
+    table = make()
+    table.write([{"k": 1, "v": "a", "n": 1}])
+    with pytest.raises(InvalidInputError, match="primary key cannot be changed"):
+        table.update({"k": "2"}, "k = 1")
+
+
+@pytest.mark.parametrize("engine", ["partial-update", "aggregation", "first-row"])
+def test_deletes_are_refused_by_name_where_the_engine_makes_nothing_of_them(make, engine):
+    table = make(**{"merge-engine": engine})
+    with pytest.raises(UnsupportedError, match="takes no deletions"):
+        table.delete("k = 1")
+
+
+def test_writers_compact_by_themselves_and_a_full_compaction_leaves_one_level(make):
+    table = make()
+    for number in range(5):
+        table.write([{"k": k, "v": str(number), "n": number} for k in range(number, number + 3)])
+    assert levels(table) == [(5, 1)]
+    table.write([{"k": 0, "v": "new", "n": 9, "rowkind": "-D"}])
+    before = rows(table)
+    assert levels(table) == [(0, 1), (5, 1)]
+    plan = table.compact(full=True, plan_only=True)
+    assert plan.files == 2
+    table.compact(full=True)
+    assert levels(table) == [(5, 1)]
+    assert rows(table) == before
+    assert table.files()["delete_row_count"].to_pylist() == [0]
+    assert table.check().ok
+
+
+def test_a_write_only_table_leaves_compaction_to_others(make):
+    table = make(**{"write-only": "true"})
+    for number in range(7):
+        table.write([{"k": 1, "v": str(number), "n": number}])
+    assert levels(table) == [(0, 7)]
+    table.compact()
+    assert levels(table) == [(5, 1)]
+    assert rows(table) == [{"k": 1, "v": "6", "n": 6}]
+
+
+def test_a_table_chooses_its_buckets_itself(make):
+    table = make(bucket="-1", **{"dynamic-bucket.target-row-num": "10"})
+    table.write([{"k": k, "v": "a", "n": k} for k in range(35)])
+    table.write([{"k": k, "v": "b", "n": k} for k in range(30, 45)])
+    assert sorted(set(table.files()["bucket"].to_pylist())) == [0, 1, 2, 3, 4]
+    assert [row["v"] for row in sorted(rows(table), key=lambda row: row["k"])] == ["a"] * 30 + ["b"] * 15
+
+
+def test_a_partition_keeps_its_number_of_buckets(make):
+    table = make(
+        bucket="2", columns={**COLUMNS, "dt": "STRING NOT NULL"}, primary_key=("dt", "k"), partition_by=("dt",)
+    )
+    table.write([{"k": 1, "v": "a", "n": 1, "dt": "x"}])
+    table = table.alter(set_options={"bucket": "4"})
+    with pytest.raises(InvalidInputError, match="another number of buckets"):
+        table.write([{"k": 1, "v": "a", "n": 1, "dt": "x"}])
+    table.write([{"k": 1, "v": "b", "n": 1, "dt": "y"}])
+    assert len(rows(table)) == 2
+
+
+def test_a_small_buffer_flushes_on_the_way_and_order_is_kept(make):
+    table = make(**{"write-buffer-size": "64 kb", "num-sorted-run.compaction-trigger": "100"})
+    table.write([{"k": k % 50, "v": "x" * 20, "n": k} for k in range(5_000)], mode="append")
+    assert sorted(row["n"] for row in rows(table)) == list(range(4_950, 5_000))
+
+
+def test_two_writers_of_one_bucket_take_turns_and_the_later_commit_wins(make):
+    table = make()
+    first, second = table.new_write("a"), table.new_write("b")
+    first.write([{"k": 1, "v": "first", "n": 1}, {"k": 2, "v": "first", "n": 1}])
+    second.write([{"k": 1, "v": "second", "n": 2}])
+    mine, theirs = first.prepare_commit(), second.prepare_commit()
+    table.new_commit("b").commit(theirs)
+    table.new_commit("a").commit(mine)
+    expected = [{"k": 1, "v": "first", "n": 1}, {"k": 2, "v": "first", "n": 1}]
+    assert rows(table) == expected
+    table.compact(full=True)
+    assert rows(table) == expected
+    assert table.check().ok
+
+
+def test_columns_that_are_not_asked_for_still_decide(make):
+    table = make(**{"merge-engine": "partial-update", "fields.n.sequence-group": "v"})
+    table.write([{"k": 1, "v": "new", "n": 5}])
+    table.write([{"k": 1, "v": "late", "n": 3}])
+    assert rows(table, columns=["v"]) == [{"v": "new"}]
+    assert rows(table, columns=["k"], where="v = 'late'") == []
+
+
+def test_why_tells_every_version_of_a_key(make):
+    table = make()
+    table.write([{"k": 1, "v": "a", "n": 1}])
+    table.write([{"k": 1, "v": "b", "n": 2}])
+    found = table.why({"k": 1})
+    assert found.versions["v"].to_pylist() == ["a", "b"]
+    assert found.versions["kind"].to_pylist() == ["+I", "+I"]
+    assert found.row == {"k": 1, "v": "b", "n": 2}
+    assert "the newest version wins" in str(found)
+    table.delete("k = 1")
+    assert table.why({"k": 1}).row is None
+    assert table.why({"k": 7}).versions.num_rows == 0
+    with pytest.raises(InvalidInputError, match="key is not whole"):
+        table.why({})
+
+
+def test_rows_of_older_schemas_are_merged_with_newer_ones(make):
+    table = make()
+    table.write([{"k": 1, "v": "a", "n": 1}, {"k": 2, "v": "b", "n": 2}])
+    table = table.alter(add={"w": "INT"}, rename={"v": "text"})
+    table.write([{"k": 2, "text": "c", "n": 3, "w": 7}])
+    assert rows(table) == [{"k": 1, "text": "a", "n": 1, "w": None}, {"k": 2, "text": "c", "n": 3, "w": 7}]
+    table.compact(full=True)
+    assert rows(table) == [{"k": 1, "text": "a", "n": 1, "w": None}, {"k": 2, "text": "c", "n": 3, "w": 7}]
+
+
+def test_changelogs_and_deletion_vectors_are_refused_by_name(make):
+    for key, value in (("changelog-producer", "input"), ("deletion-vectors.enabled", "true")):
+        table = make(name=f"d.{key.partition('-')[0]}", **{key: value})
+        with pytest.raises(UnsupportedError) as caught:
+            table.write([{"k": 1, "v": "a", "n": 1}])
+        assert caught.value.facts["option"] == key
+
+
+def file(name: str, level: int) -> DataFile:
+    return DataFile(file_name=name, file_size=1, row_count=1, level=level)
+
+
+def test_compactions_that_follow_each_other_are_told_as_one():
+    first = CompactIncrement(before=(file("a", 0), file("b", 0)), after=(file("c", 4), file("b", 4)))
+    second = CompactIncrement(before=(file("c", 4), file("b", 4)), after=(file("d", 5),))
+    whole = joined([first, second])
+    assert [(each.file_name, each.level) for each in whole.before] == [("a", 0), ("b", 0)]
+    assert [(each.file_name, each.level) for each in whole.after] == [("d", 5)]
+    assert [each.file_name for each in passing([first, second])] == ["c"]
