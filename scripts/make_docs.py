@@ -214,7 +214,9 @@ def _class(where: str, cls: type) -> Iterator[str]:
     for name in fields:
         if not name.startswith("_"):
             yield f"    {name}: {fields[name].type}"
-    for name, member in sorted(vars(cls).items()):
+    ours = [each for each in reversed(cls.__mro__) if each.__module__.startswith("tidelake.table")] or [cls]
+    members = {name: member for each in ours for name, member in vars(each).items()}
+    for name, member in sorted(members.items()):
         if (name.startswith("_") and name not in PROTOCOLS) or name in fields:
             continue
         if isinstance(member, property):

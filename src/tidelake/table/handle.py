@@ -5,62 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError, UnsupportedError
+from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError
 from tidelake.expr.node import Scalar
 from tidelake.expr.parse import parse_scalar, parse_where
 from tidelake.expr.tree import Predicate, lit
 from tidelake.io.env import Env
 from tidelake.io.secrets import redact
 from tidelake.notebook import html_card, html_table, plain
-from tidelake.ops.commit.abort import AbortResult
 from tidelake.ops.commit.committer import Committer
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.define.checks import check_given, warn_unknown
 from tidelake.ops.define.schemas import run_alter
-from tidelake.ops.inspect import file_tables, system_tables
-from tidelake.ops.inspect.lsm_table import lsm_table
 from tidelake.ops.inspect.why import Why, why
 from tidelake.ops.maintain.afterwards import run_afterwards
-from tidelake.ops.maintain.branches import (
-    ForwardPlan,
-    branch_store,
-    create_branch,
-    delete_branch,
-    plan_fast_forward,
-    run_fast_forward,
-)
+from tidelake.ops.maintain.branches import create_branch
 from tidelake.ops.maintain.check import CheckReport, check_table
-from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
 from tidelake.ops.maintain.deep_check import check_rows
-from tidelake.ops.maintain.expire import ExpireOptions, ExpirePlan, ExpireResult, plan_expire, run_expire
-from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
-from tidelake.ops.maintain.rollback import RollbackPlan, plan_rollback, run_rollback
-from tidelake.ops.maintain.tags import (
-    TagDeletion,
-    TagOptions,
-    create_tag,
-    plan_tag_deletion,
-    rename_tag,
-    run_tag_deletion,
-    run_tag_expiry,
-    tag_store,
-)
-from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
 from tidelake.ops.scan.modes import names_a_place
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.topn import parse_order
 from tidelake.ops.scan.travel import TravelOptions, resolve
-from tidelake.ops.write.append import AppendWriter
-from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.verbs import (
     CompactionPlan,
     Target,
@@ -93,11 +65,14 @@ from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.option_catalog import is_immutable
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.type_codec import parse_type
 from tidelake.spec.types import DataType
 from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
+from tidelake.table.inspecting import Inspect
+from tidelake.table.jobs import TableCommit, TableWrite
+from tidelake.table.maintenance import Maintenance
+from tidelake.table.naming import names_of, path_of, typed
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,7 +83,7 @@ _BRANCH = "$branch_"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Maintenance):
     """A table at one schema. Immutable: `alter` returns a new handle, and `reload` one with the current schema."""
 
     name: str
@@ -377,6 +352,16 @@ class Table:
         found = load_table(self.store.env, base if name == MAIN_BRANCH else f"{base}{_BRANCH}{name}", branch=name)
         return found.with_options(self.dynamic) if self.dynamic else found
 
+    def create_branch(self, name: str, tag: str | None = None, snapshot: int | None = None) -> Table:
+        """Make a branch, empty or at what a tag or a snapshot holds, and return the table on it.
+
+        Raises:
+            InvalidInputError: the name is taken or unusable.
+            NotFoundError: there is no such tag or snapshot.
+        """
+        create_branch(self.store, name, tag=tag, snapshot_id=snapshot)
+        return self.branch(name)
+
     def _predicate(self, where: Predicate | str | None) -> Predicate | None:
         if where is not None and not isinstance(where, Predicate | str):
             raise _no_condition(where)
@@ -577,7 +562,7 @@ class Table:
         """
         listed = [*changes]
         listed += [AddColumn(path_of(name), typed(dtype)) for name, dtype in (add or {}).items()]
-        listed += [DropColumn(path_of(name)) for name in _names(drop)]
+        listed += [DropColumn(path_of(name)) for name in names_of(drop)]
         listed += [RenameColumn(path_of(name), new) for name, new in (rename or {}).items()]
         listed += [UpdateType(path_of(name), typed(dtype)) for name, dtype in (types or {}).items()]
         listed += [UpdateNullability(path_of(name), flag) for name, flag in (nullable or {}).items()]
@@ -586,7 +571,7 @@ class Table:
         listed += [MoveColumn(path_of(name), where) for name, where in (move or {}).items()]
         warn_unknown(set_options or {})
         listed += [SetOption(key, option_text(key, value)) for key, value in (set_options or {}).items()]
-        listed += [RemoveOption(key) for key in _names(unset_options)]
+        listed += [RemoveOption(key) for key in names_of(unset_options)]
         listed += [UpdateTableComment(comment)] if comment is not None else []
         if not listed:
             raise InvalidInputError("nothing to change", hint="say what: add=, drop=, rename=, types=, set_options= …")
@@ -638,347 +623,10 @@ class Table:
         point = resolve(self.store, TravelOptions.parse(self.options))
         return why(self.store, self.paths, self.options, point, key)
 
-    # -------------------------------------------------------------------------------------------- maintenance
-
-    def expire_snapshots(
-        self,
-        older_than: Moment | None = None,
-        retain_max: int | None = None,
-        retain_min: int | None = None,
-        max_deletes: int | None = None,
-        *,
-        plan_only: bool = False,
-    ) -> ExpirePlan | ExpireResult:
-        """Expire old snapshots with the files that only they hold; what is not given is as the table's options say.
-
-        Tags, branches and consumers hold back what they need. `plan_only` tells what would go.
-
-        Raises:
-            InvalidInputError: the numbers contradict each other.
-            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
-            UnsupportedError: changelogs of the table outlive their snapshots.
-        """
-        options = ExpireOptions.parse(self.options)
-        plan = plan_expire(
-            self.store,
-            self.paths,
-            options,
-            older_than_ms=None if older_than is None else moment_ms(older_than),
-            retain_max=retain_max,
-            retain_min=retain_min,
-            max_deletes=max_deletes,
-        )
-        return plan if plan_only else run_expire(self.store, plan, options)
-
-    def remove_orphans(
-        self, older_than: Moment | timedelta = timedelta(days=1), *, plan_only: bool = True
-    ) -> OrphanPlan:
-        """Find files that nothing refers to, and with `plan_only=False` delete them.
-
-        `older_than` is a moment, or how long ago it was (`"7 d"`, a timedelta), at least a day: running jobs have not
-        committed their files yet.
-
-        Raises:
-            InvalidInputError: the moment is less than a day ago.
-            CommitConflictError: the table moved meanwhile, or refers to no file at all; nothing was deleted.
-            NotFoundError: a file that a snapshot needs is missing; nothing was deleted.
-        """
-        older_than_ms = before_ms(older_than, self.store.env.clock.now_ms())
-        plan = plan_orphans(self.store, self.paths, older_than_ms=older_than_ms)
-        return plan if plan_only else replace(plan, left=run_orphans(self.store, plan))
-
-    def rollback_to(
-        self,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        timestamp: Moment | None = None,
-        plan_only: bool = False,
-    ) -> RollbackPlan:
-        """Go back to a snapshot: newer snapshots and tags are removed, their files stay as orphans. Stop writers first.
-
-        Raises:
-            InvalidInputError: not exactly one target is given.
-            NotFoundError: there is no such snapshot or tag, or none that old.
-        """
-        time_ms = None if timestamp is None else moment_ms(timestamp)
-        plan = plan_rollback(self.store, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
-        return plan if plan_only else run_rollback(self.store, plan)
-
-    def create_tag(
-        self,
-        name: str | None = None,
-        snapshot: int | None = None,
-        time_retained: Span | None = None,
-        *,
-        ignore_if_exists: bool = False,
-    ) -> str:
-        """Name a snapshot (the newest one), so that it outlives its expiry, and return the name.
-
-        Raises:
-            InvalidInputError: the name is taken or unusable.
-            NotFoundError: there is no such snapshot.
-        """
-        return create_tag(
-            self.store,
-            TagOptions.parse(self.options),
-            name,
-            snapshot_id=snapshot,
-            time_retained_ms=None if time_retained is None else span_ms(time_retained),
-            ignore_if_exists=ignore_if_exists,
-        )
-
-    def delete_tag(self, name: str, *, plan_only: bool = False) -> TagDeletion:
-        """Delete a tag and the files that only it holds.
-
-        Raises:
-            NotFoundError: there is no such tag.
-            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
-        """
-        plan = plan_tag_deletion(self.store, self.paths, name)
-        if not plan_only:
-            run_tag_deletion(self.store, plan, clean_folders=ExpireOptions.parse(self.options).clean_folders)
-        return plan
-
-    def rename_tag(self, name: str, new: str) -> None:
-        """Give a tag another name.
-
-        Raises:
-            NotFoundError: there is no such tag.
-            InvalidInputError: the new name is taken or unusable.
-        """
-        rename_tag(self.store, name, new)
-
-    def expire_tags(self, older_than: Moment | None = None) -> tuple[str, ...]:
-        """Delete the tags past their time, and those made before a moment; returns their names.
-
-        Raises:
-            CommitConflictError: what holds files moved meanwhile: try again.
-        """
-        before = None if older_than is None else moment_ms(older_than)
-        return run_tag_expiry(self.store, self.paths, older_than_ms=before)
-
-    def tags(self) -> dict[str, int]:
-        """The snapshot of each tag, by name."""
-        return {name: tag.snapshot.id for name, tag in tag_store(self.store).all().items()}
-
-    def create_branch(self, name: str, tag: str | None = None, snapshot: int | None = None) -> Table:
-        """Make a branch, empty or at what a tag or a snapshot holds, and return the table on it.
-
-        Raises:
-            InvalidInputError: the name is taken or unusable.
-            NotFoundError: there is no such tag or snapshot.
-        """
-        create_branch(self.store, name, tag=tag, snapshot_id=snapshot)
-        return self.branch(name)
-
-    def delete_branch(self, name: str) -> None:
-        """Remove a branch; files that only it held become orphans.
-
-        Raises:
-            NotFoundError: there is no such branch.
-        """
-        delete_branch(self.store, name)
-
-    def branches(self) -> list[str]:
-        """The names of all branches but the main one."""
-        return branch_store(self.store).names()
-
-    def fast_forward(self, branch: str, *, plan_only: bool = False) -> ForwardPlan:
-        """Make the main branch equal to a branch from the branch's first snapshot on. Stop writers first.
-
-        What the main branch committed since is lost. The schema may change: `reload` the handle afterwards.
-
-        Raises:
-            NotFoundError: there is no such branch.
-            InvalidInputError: the branch has no snapshot.
-        """
-        plan = plan_fast_forward(self.store, branch)
-        if not plan_only:
-            run_fast_forward(self.store, plan)
-        return plan
-
-    def consumers(self) -> dict[str, int]:
-        """The first snapshot that each consumer has still to read, by its id."""
-        return {name: each.next_snapshot for name, each in consumer_store(self.store).all().items()}
-
-    def reset_consumer(self, consumer: str, next_snapshot: int | None = None) -> None:
-        """Say which snapshot a consumer reads next, or forget the consumer.
-
-        Raises:
-            NotFoundError: there is no such consumer to forget.
-        """
-        reset_consumer(self.store, consumer, next_snapshot)
-
     @property
     def inspect(self) -> Inspect:
         """System tables as Arrow."""
         return Inspect(self.store, self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class Inspect:
-    """The system tables of a table, with the columns of `t$name`; those of one snapshot follow `at`."""
-
-    store: TableStore
-    given: Mapping[str, str] = field(default_factory=dict)
-
-    def snapshots(self) -> pa.Table:
-        """Every snapshot that is kept."""
-        return system_tables.snapshots_table(self.store)
-
-    def schemas(self) -> pa.Table:
-        """Every schema."""
-        return system_tables.schemas_table(self.store)
-
-    def options(self) -> pa.Table:
-        """The options that are set."""
-        return system_tables.options_table(self.store)
-
-    def tags(self) -> pa.Table:
-        """Every tag."""
-        return system_tables.tags_table(self.store)
-
-    def branches(self) -> pa.Table:
-        """Every branch but the main one."""
-        return system_tables.branches_table(self.store)
-
-    def consumers(self) -> pa.Table:
-        """How far each consumer has come."""
-        return system_tables.consumers_table(self.store)
-
-    def manifests(self) -> pa.Table:
-        """The manifests of the snapshot."""
-        return file_tables.manifests_table(self.store, self._point())
-
-    def files(self) -> pa.Table:
-        """The live files of the snapshot."""
-        return file_tables.files_table(self.store, self._paths(), self._point())
-
-    def partitions(self) -> pa.Table:
-        """Rows, bytes and files of each partition."""
-        return file_tables.partitions_table(self.store, self._point())
-
-    def buckets(self) -> pa.Table:
-        """Rows, bytes and files of each bucket."""
-        return file_tables.buckets_table(self.store, self._point())
-
-    def lsm(self) -> pa.Table:
-        """The levels of each bucket of a primary-key table: runs, overlap, what compaction owes, amplification.
-
-        Raises:
-            InvalidInputError: the table has no primary key.
-        """
-        return lsm_table(self.store, self._paths(), self.given, self._point())
-
-    def _paths(self) -> DataPaths:
-        return DataPaths(self.store.layout, self.store.schema, PathOptions.parse(self.store.schema.options))
-
-    def _point(self) -> Snapshot | None:
-        return resolve(self.store, TravelOptions.parse(self.given))
-
-
-class TableWrite:
-    """Writes rows into files for one job; what it prepares is committed apart."""
-
-    def __init__(self, writer: AppendWriter | KeyedTableWriter, schema: Schema, commit_user: str | None) -> None:
-        self._writer = writer
-        self._schema = schema
-        self.user = commit_user
-
-    def write(self, data: Any, *, row_kind: str | None = None) -> None:
-        """Write rows; kinds come in a column `rowkind` that the table does not have, or in the one that is named.
-
-        Raises:
-            InvalidInputError: a column or a value does not fit.
-        """
-        for batch, kinds in batches_with_kinds(data, self._schema, column=row_kind):
-            self._writer.write(batch, kinds)
-
-    def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Compact one bucket of a primary-key table; what it did is part of the next `prepare_commit`.
-
-        Raises:
-            UnsupportedError: the table has no primary key, whose compaction is planned over all its files.
-        """
-        if isinstance(self._writer, AppendWriter):
-            raise UnsupportedError("files of append tables are compacted together", hint="use compact() of the table")
-        self._writer.compact(partition, bucket, full=full)
-
-    def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
-        """Close the files and describe them; `identifier` is told for symmetry with the commit."""
-        del identifier
-        return self._writer.prepare()
-
-    def close(self) -> None:
-        """Remove what was written and not prepared."""
-        self._writer.abort()
-
-
-class TableCommit:
-    """Publishes the messages of writers for one commit user."""
-
-    def __init__(self, committer: Committer, afterwards: Callable[[CommitResult], CommitResult]) -> None:
-        self._committer = committer
-        self._afterwards = afterwards
-
-    @property
-    def user(self) -> str:
-        """The commit user."""
-        return self._committer.user
-
-    def commit(
-        self,
-        messages: Sequence[CommitMessage],
-        *,
-        identifier: int | None = None,
-        watermark: int | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> CommitResult:
-        """Publish what writers prepared; repeating a numbered commit is a no-op.
-
-        Raises:
-            CommitConflictError: others changed the same files.
-            CommitUnknownError: the storage did not tell whether a snapshot is there.
-        """
-        return self._afterwards(self._committer.commit(_committable(messages, identifier, watermark, properties)))
-
-    def overwrite(
-        self,
-        messages: Sequence[CommitMessage],
-        partition: Mapping[str, object] | None = None,
-        *,
-        dynamic: bool | None = None,
-        identifier: int | None = None,
-        watermark: int | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> CommitResult:
-        """Replace the named partitions, or (dynamic) those that have new files.
-
-        Raises:
-            InvalidInputError: a new file lies outside the partitions to replace.
-            CommitConflictError: as `commit`.
-            CommitUnknownError: as `commit`.
-        """
-        committable = _committable(messages, identifier, watermark, properties)
-        return self._afterwards(self._committer.overwrite(committable, partition, dynamic=dynamic))
-
-    def truncate(self, *, identifier: int | None = None) -> CommitResult:
-        """Delete every row."""
-        number = BATCH_IDENTIFIER if identifier is None else identifier
-        return self._afterwards(self._committer.truncate(identifier=number))
-
-    def compact_manifests(self) -> CommitResult:
-        """Merge all manifests fully."""
-        return self._afterwards(self._committer.compact_manifests())
-
-    def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
-        """Of these identifiers those that are not published yet."""
-        return self._committer.filter_committed(identifiers)
-
-    def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
-        """Delete files that were never committed; leaves them in any doubt."""
-        return self._committer.abort(messages, identifier=identifier)
 
 
 def open_table(env: Env, name: str, schema: Schema, schemas: SchemaStore) -> Table:
@@ -1034,22 +682,6 @@ def load_table(env: Env, name: str, *, branch: str = "main") -> Table:
     return open_table(env, name, schema, schemas)
 
 
-def _committable(
-    messages: Sequence[CommitMessage],
-    identifier: int | None,
-    watermark: int | None,
-    properties: Mapping[str, str] | None,
-) -> Committable:
-    if isinstance(messages, CommitMessage):
-        raise InvalidInputError("messages must be a sequence", hint="pass [message]")
-    return Committable(
-        messages=tuple(messages),
-        identifier=BATCH_IDENTIFIER if identifier is None else identifier,
-        watermark=watermark,
-        properties=dict(properties or {}),
-    )
-
-
 _ASSIGN_HINT = 'say what: {"column": "expression"}'
 
 
@@ -1059,31 +691,3 @@ def _no_condition(where: object) -> InvalidInputError:
         got=type(where).__name__,
         hint='write "id > 7" or col("id") > 7; "true" stands for all rows',
     )
-
-
-def path_of(name: str) -> str | tuple[str, ...]:
-    """A column, or with dots a member of a ROW.
-
-    Raises:
-        InvalidInputError: it is no text.
-    """
-    if not isinstance(name, str):
-        raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
-    return tuple(name.split(".")) if "." in name else name
-
-
-def typed(dtype: str | DataType) -> DataType:
-    """A type, from its text if need be.
-
-    Raises:
-        InvalidInputError: the text is no type.
-    """
-    if not isinstance(dtype, str | DataType):
-        raise InvalidInputError("type is neither text nor a type", got=repr(dtype)[:100], hint='write "BIGINT"')
-    return parse_type(dtype) if isinstance(dtype, str) else dtype
-
-
-def _names(given: Iterable[str]) -> tuple[str, ...]:
-    if not isinstance(given, Iterable):
-        raise InvalidInputError("names are given as a list of texts", got=repr(given)[:100])
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,77 @@
+"""The system tables of a table as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidelake.ops.inspect import file_tables, system_tables
+from tidelake.ops.inspect.lsm_table import lsm_table
+from tidelake.ops.scan.travel import TravelOptions, resolve
+from tidelake.spec.snapshot import Snapshot
+from tidelake.store.paths import DataPaths, PathOptions
+from tidelake.store.table_store import TableStore
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """The system tables of a table, with the columns of `t$name`; those of one snapshot follow `at`."""
+
+    store: TableStore
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def snapshots(self) -> pa.Table:
+        """Every snapshot that is kept."""
+        return system_tables.snapshots_table(self.store)
+
+    def schemas(self) -> pa.Table:
+        """Every schema."""
+        return system_tables.schemas_table(self.store)
+
+    def options(self) -> pa.Table:
+        """The options that are set."""
+        return system_tables.options_table(self.store)
+
+    def tags(self) -> pa.Table:
+        """Every tag."""
+        return system_tables.tags_table(self.store)
+
+    def branches(self) -> pa.Table:
+        """Every branch but the main one."""
+        return system_tables.branches_table(self.store)
+
+    def consumers(self) -> pa.Table:
+        """How far each consumer has come."""
+        return system_tables.consumers_table(self.store)
+
+    def manifests(self) -> pa.Table:
+        """The manifests of the snapshot."""
+        return file_tables.manifests_table(self.store, self._point())
+
+    def files(self) -> pa.Table:
+        """The live files of the snapshot."""
+        return file_tables.files_table(self.store, self._paths(), self._point())
+
+    def partitions(self) -> pa.Table:
+        """Rows, bytes and files of each partition."""
+        return file_tables.partitions_table(self.store, self._point())
+
+    def buckets(self) -> pa.Table:
+        """Rows, bytes and files of each bucket."""
+        return file_tables.buckets_table(self.store, self._point())
+
+    def lsm(self) -> pa.Table:
+        """The levels of each bucket of a primary-key table: runs, overlap, what compaction owes, amplification.
+
+        Raises:
+            InvalidInputError: the table has no primary key.
+        """
+        return lsm_table(self.store, self._paths(), self.given, self._point())
+
+    def _paths(self) -> DataPaths:
+        return DataPaths(self.store.layout, self.store.schema, PathOptions.parse(self.store.schema.options))
+
+    def _point(self) -> Snapshot | None:
+        return resolve(self.store, TravelOptions.parse(self.given))

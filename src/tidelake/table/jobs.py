@@ -1,0 +1,134 @@
+"""The two halves of a job, for engines: a writer whose messages are committed apart, and the committer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.ops.commit.abort import AbortResult
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.write.append import AppendWriter
+from tidelake.ops.write.keyed import KeyedTableWriter
+from tidelake.ops.write.kinds import batches_with_kinds
+from tidelake.spec.schema import Schema
+
+
+class TableWrite:
+    """Writes rows into files for one job; what it prepares is committed apart."""
+
+    def __init__(self, writer: AppendWriter | KeyedTableWriter, schema: Schema, commit_user: str | None) -> None:
+        self._writer = writer
+        self._schema = schema
+        self.user = commit_user
+
+    def write(self, data: Any, *, row_kind: str | None = None) -> None:
+        """Write rows; kinds come in a column `rowkind` that the table does not have, or in the one that is named.
+
+        Raises:
+            InvalidInputError: a column or a value does not fit.
+        """
+        for batch, kinds in batches_with_kinds(data, self._schema, column=row_kind):
+            self._writer.write(batch, kinds)
+
+    def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
+        """Compact one bucket of a primary-key table; what it did is part of the next `prepare_commit`.
+
+        Raises:
+            UnsupportedError: the table has no primary key, whose compaction is planned over all its files.
+        """
+        if isinstance(self._writer, AppendWriter):
+            raise UnsupportedError("files of append tables are compacted together", hint="use compact() of the table")
+        self._writer.compact(partition, bucket, full=full)
+
+    def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
+        """Close the files and describe them; `identifier` is told for symmetry with the commit."""
+        del identifier
+        return self._writer.prepare()
+
+    def close(self) -> None:
+        """Remove what was written and not prepared."""
+        self._writer.abort()
+
+
+class TableCommit:
+    """Publishes the messages of writers for one commit user."""
+
+    def __init__(self, committer: Committer, afterwards: Callable[[CommitResult], CommitResult]) -> None:
+        self._committer = committer
+        self._afterwards = afterwards
+
+    @property
+    def user(self) -> str:
+        """The commit user."""
+        return self._committer.user
+
+    def commit(
+        self,
+        messages: Sequence[CommitMessage],
+        *,
+        identifier: int | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitResult:
+        """Publish what writers prepared; repeating a numbered commit is a no-op.
+
+        Raises:
+            CommitConflictError: others changed the same files.
+            CommitUnknownError: the storage did not tell whether a snapshot is there.
+        """
+        return self._afterwards(self._committer.commit(_committable(messages, identifier, watermark, properties)))
+
+    def overwrite(
+        self,
+        messages: Sequence[CommitMessage],
+        partition: Mapping[str, object] | None = None,
+        *,
+        dynamic: bool | None = None,
+        identifier: int | None = None,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitResult:
+        """Replace the named partitions, or (dynamic) those that have new files.
+
+        Raises:
+            InvalidInputError: a new file lies outside the partitions to replace.
+            CommitConflictError: as `commit`.
+            CommitUnknownError: as `commit`.
+        """
+        committable = _committable(messages, identifier, watermark, properties)
+        return self._afterwards(self._committer.overwrite(committable, partition, dynamic=dynamic))
+
+    def truncate(self, *, identifier: int | None = None) -> CommitResult:
+        """Delete every row."""
+        number = BATCH_IDENTIFIER if identifier is None else identifier
+        return self._afterwards(self._committer.truncate(identifier=number))
+
+    def compact_manifests(self) -> CommitResult:
+        """Merge all manifests fully."""
+        return self._afterwards(self._committer.compact_manifests())
+
+    def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
+        """Of these identifiers those that are not published yet."""
+        return self._committer.filter_committed(identifiers)
+
+    def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
+        """Delete files that were never committed; leaves them in any doubt."""
+        return self._committer.abort(messages, identifier=identifier)
+
+
+def _committable(
+    messages: Sequence[CommitMessage],
+    identifier: int | None,
+    watermark: int | None,
+    properties: Mapping[str, str] | None,
+) -> Committable:
+    if isinstance(messages, CommitMessage):
+        raise InvalidInputError("messages must be a sequence", hint="pass [message]")
+    return Committable(
+        messages=tuple(messages),
+        identifier=BATCH_IDENTIFIER if identifier is None else identifier,
+        watermark=watermark,
+        properties=dict(properties or {}),
+    )

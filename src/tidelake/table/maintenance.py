@@ -1,0 +1,211 @@
+"""The maintenance verbs of a table's handle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from tidelake.ops.maintain.branches import (
+    ForwardPlan,
+    branch_store,
+    delete_branch,
+    plan_fast_forward,
+    run_fast_forward,
+)
+from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
+from tidelake.ops.maintain.expire import ExpireOptions, ExpirePlan, ExpireResult, plan_expire, run_expire
+from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
+from tidelake.ops.maintain.rollback import RollbackPlan, plan_rollback, run_rollback
+from tidelake.ops.maintain.tags import (
+    TagDeletion,
+    TagOptions,
+    create_tag,
+    plan_tag_deletion,
+    rename_tag,
+    run_tag_deletion,
+    run_tag_expiry,
+    tag_store,
+)
+from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+
+class Maintenance(ABC):
+    """Expiry, tags, branches, consumers, rollback and orphans: each a plan, and unless `plan_only` the act."""
+
+    __slots__ = ()
+
+    store: TableStore
+
+    @property
+    @abstractmethod
+    def paths(self) -> DataPaths:
+        """Where data files lie."""
+
+    @property
+    @abstractmethod
+    def options(self) -> Mapping[str, str]:
+        """The options in force."""
+
+    def expire_snapshots(
+        self,
+        older_than: Moment | None = None,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        max_deletes: int | None = None,
+        *,
+        plan_only: bool = False,
+    ) -> ExpirePlan | ExpireResult:
+        """Expire old snapshots with the files that only they hold; what is not given is as the table's options say.
+
+        Tags, branches and consumers hold back what they need. `plan_only` tells what would go.
+
+        Raises:
+            InvalidInputError: the numbers contradict each other.
+            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+            UnsupportedError: changelogs of the table outlive their snapshots.
+        """
+        options = ExpireOptions.parse(self.options)
+        plan = plan_expire(
+            self.store,
+            self.paths,
+            options,
+            older_than_ms=None if older_than is None else moment_ms(older_than),
+            retain_max=retain_max,
+            retain_min=retain_min,
+            max_deletes=max_deletes,
+        )
+        return plan if plan_only else run_expire(self.store, plan, options)
+
+    def remove_orphans(
+        self, older_than: Moment | timedelta = timedelta(days=1), *, plan_only: bool = True
+    ) -> OrphanPlan:
+        """Find files that nothing refers to, and with `plan_only=False` delete them.
+
+        `older_than` is a moment, or how long ago it was (`"7 d"`, a timedelta), at least a day: running jobs have not
+        committed their files yet.
+
+        Raises:
+            InvalidInputError: the moment is less than a day ago.
+            CommitConflictError: the table moved meanwhile, or refers to no file at all; nothing was deleted.
+            NotFoundError: a file that a snapshot needs is missing; nothing was deleted.
+        """
+        older_than_ms = before_ms(older_than, self.store.env.clock.now_ms())
+        plan = plan_orphans(self.store, self.paths, older_than_ms=older_than_ms)
+        return plan if plan_only else replace(plan, left=run_orphans(self.store, plan))
+
+    def rollback_to(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp: Moment | None = None,
+        plan_only: bool = False,
+    ) -> RollbackPlan:
+        """Go back to a snapshot: newer snapshots and tags are removed, their files stay as orphans. Stop writers first.
+
+        Raises:
+            InvalidInputError: not exactly one target is given.
+            NotFoundError: there is no such snapshot or tag, or none that old.
+        """
+        time_ms = None if timestamp is None else moment_ms(timestamp)
+        plan = plan_rollback(self.store, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
+        return plan if plan_only else run_rollback(self.store, plan)
+
+    def create_tag(
+        self,
+        name: str | None = None,
+        snapshot: int | None = None,
+        time_retained: Span | None = None,
+        *,
+        ignore_if_exists: bool = False,
+    ) -> str:
+        """Name a snapshot (the newest one), so that it outlives its expiry, and return the name.
+
+        Raises:
+            InvalidInputError: the name is taken or unusable.
+            NotFoundError: there is no such snapshot.
+        """
+        return create_tag(
+            self.store,
+            TagOptions.parse(self.options),
+            name,
+            snapshot_id=snapshot,
+            time_retained_ms=None if time_retained is None else span_ms(time_retained),
+            ignore_if_exists=ignore_if_exists,
+        )
+
+    def delete_tag(self, name: str, *, plan_only: bool = False) -> TagDeletion:
+        """Delete a tag and the files that only it holds.
+
+        Raises:
+            NotFoundError: there is no such tag.
+            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+        """
+        plan = plan_tag_deletion(self.store, self.paths, name)
+        if not plan_only:
+            run_tag_deletion(self.store, plan, clean_folders=ExpireOptions.parse(self.options).clean_folders)
+        return plan
+
+    def rename_tag(self, name: str, new: str) -> None:
+        """Give a tag another name.
+
+        Raises:
+            NotFoundError: there is no such tag.
+            InvalidInputError: the new name is taken or unusable.
+        """
+        rename_tag(self.store, name, new)
+
+    def expire_tags(self, older_than: Moment | None = None) -> tuple[str, ...]:
+        """Delete the tags past their time, and those made before a moment; returns their names.
+
+        Raises:
+            CommitConflictError: what holds files moved meanwhile: try again.
+        """
+        before = None if older_than is None else moment_ms(older_than)
+        return run_tag_expiry(self.store, self.paths, older_than_ms=before)
+
+    def tags(self) -> dict[str, int]:
+        """The snapshot of each tag, by name."""
+        return {name: tag.snapshot.id for name, tag in tag_store(self.store).all().items()}
+
+    def delete_branch(self, name: str) -> None:
+        """Remove a branch; files that only it held become orphans.
+
+        Raises:
+            NotFoundError: there is no such branch.
+        """
+        delete_branch(self.store, name)
+
+    def branches(self) -> list[str]:
+        """The names of all branches but the main one."""
+        return branch_store(self.store).names()
+
+    def fast_forward(self, branch: str, *, plan_only: bool = False) -> ForwardPlan:
+        """Make the main branch equal to a branch from the branch's first snapshot on. Stop writers first.
+
+        What the main branch committed since is lost. The schema may change: `reload` the handle afterwards.
+
+        Raises:
+            NotFoundError: there is no such branch.
+            InvalidInputError: the branch has no snapshot.
+        """
+        plan = plan_fast_forward(self.store, branch)
+        if not plan_only:
+            run_fast_forward(self.store, plan)
+        return plan
+
+    def consumers(self) -> dict[str, int]:
+        """The first snapshot that each consumer has still to read, by its id."""
+        return {name: each.next_snapshot for name, each in consumer_store(self.store).all().items()}
+
+    def reset_consumer(self, consumer: str, next_snapshot: int | None = None) -> None:
+        """Say which snapshot a consumer reads next, or forget the consumer.
+
+        Raises:
+            NotFoundError: there is no such consumer to forget.
+        """
+        reset_consumer(self.store, consumer, next_snapshot)
