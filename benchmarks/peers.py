@@ -41,7 +41,7 @@ class Peer:
 
     def run_script(self, name: str, folder: str) -> None:
         """Run one of the scripts below in a fresh process of the peers' environment."""
-        subprocess.run([self._python, "-c", SCRIPTS[name], folder], check=True, capture_output=True)
+        subprocess.run([self._python, "-c", SCRIPTS[name], folder], check=True, capture_output=True, env=cached())
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +50,11 @@ class Peer:
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(30)
+
+
+def cached() -> dict[str, str]:
+    """An environment in which Python keeps compiled modules, as an installed program has them."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 SCRIPTS = {

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError
 from tidelake.expr.node import Scalar
-from tidelake.expr.parse import parse_scalar, parse_where
 from tidelake.expr.tree import Predicate, lit
 from tidelake.io.env import Env
 from tidelake.io.secrets import redact
@@ -365,7 +364,11 @@ class Table(Maintenance):
     def _predicate(self, where: Predicate | str | None) -> Predicate | None:
         if where is not None and not isinstance(where, Predicate | str):
             raise _no_condition(where)
-        return parse_where(where, self.schema.fields) if isinstance(where, str) else where
+        if not isinstance(where, str):
+            return where
+        from tidelake.expr.parse import parse_where  # the SQL parser takes as long to load as a small read
+
+        return parse_where(where, self.schema.fields)
 
     def _condition(self, where: Predicate | str) -> Predicate:
         predicate = self._predicate(where)
@@ -433,7 +436,11 @@ class Table(Maintenance):
         return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
 
     def _scalar(self, value: object) -> Scalar:
-        return parse_scalar(value, self.schema.fields) if isinstance(value, str) else lit(value).scalar
+        if not isinstance(value, str):
+            return lit(value).scalar
+        from tidelake.expr.parse import parse_scalar
+
+        return parse_scalar(value, self.schema.fields)
 
     def compact(
         self,

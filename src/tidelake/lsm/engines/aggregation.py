@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.lsm.aggregate import Aggregate
 from tidelake.lsm.engine import DELETE, INSERT, KIND, Ints, Versions, last_of_each
 from tidelake.lsm.engines.folding import fold_column, rows_of_groups
+
+if TYPE_CHECKING:
+    from tidelake.lsm.aggregate import Aggregate
 
 
 @dataclass(frozen=True, slots=True)

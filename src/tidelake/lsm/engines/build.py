@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelake.errors import InvalidInputError
-from tidelake.lsm.aggregate import Aggregate, aggregate_for, column_functions
 from tidelake.lsm.engine import Engine
 from tidelake.lsm.engines.aggregation import Aggregation
 from tidelake.lsm.engines.deduplicate import Deduplicate
@@ -16,6 +15,9 @@ from tidelake.lsm.engines.first_row import FirstRow
 from tidelake.lsm.engines.partial_update import PartialUpdate, SequenceGroup
 from tidelake.options import Affects, OptionGroup, option
 from tidelake.spec.schema import Schema
+
+if TYPE_CHECKING:
+    from tidelake.lsm.aggregate import Aggregate
 
 __all__ = ["ChangelogProducer", "MergeEngine", "MergeOptions", "engine_for", "merge_columns", "sequence_groups"]
 
@@ -153,6 +155,8 @@ def engine_for(schema: Schema, options: Mapping[str, str]) -> Engine:
         case MergeEngine.FIRST_ROW:
             return FirstRow(chosen.ignore_delete)
         case MergeEngine.AGGREGATION:
+            from tidelake.lsm.aggregate import column_functions  # many functions, which few tables need
+
             functions = {
                 name: function
                 for name, function in column_functions(schema, options).items()
@@ -208,6 +212,8 @@ def merge_columns(schema: Schema, options: Mapping[str, str], wanted: Sequence[s
 
 
 def _partial_functions(schema: Schema, options: Mapping[str, str]) -> dict[str, Aggregate]:
+    from tidelake.lsm.aggregate import aggregate_for
+
     default = options.get("fields.default-aggregate-function")
     never = {*schema.primary_keys, *(name for group in sequence_groups(options) for name in group.ordering)}
     functions = {}

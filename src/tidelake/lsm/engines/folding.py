@@ -7,12 +7,13 @@ version: the loop is over depth, never over keys.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.lsm.aggregate import Aggregate
+if TYPE_CHECKING:
+    from tidelake.lsm.aggregate import Aggregate
 
 Ints = np.ndarray[Any, Any]
 DEEP: Final = 8

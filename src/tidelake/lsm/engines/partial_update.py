@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.lsm.aggregate import Aggregate
 from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE, Ints, Versions, last_of_each
 from tidelake.lsm.ranks import sequence_ranks
+
+if TYPE_CHECKING:
+    from tidelake.lsm.aggregate import Aggregate
 
 
 @dataclass(frozen=True, slots=True)
