@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
@@ -89,6 +90,8 @@ def _writing(folder: Path, data: pa.Table, counts: list[tuple[int, int]], repeat
                 store_decimal_as_integer=True,
             ) as writer:
                 writer.write_table(data.slice(start, rows), row_group_size=group)
+            with (folder / f"plain/{number}.parquet").open("rb") as written:
+                os.fsync(written.fileno())  # ours is durable too
             start += rows
 
     times = interleaved({"pyarrow": plain, "tidelake": lambda: _write(folder / "again", data)}, repeat)

@@ -14,7 +14,7 @@ from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.order import sorted_batches
-from tidelake.ops.read.rows import read_rows
+from tidelake.ops.read.rows import read_all, read_rows
 from tidelake.ops.scan.batch import BatchRead, plan_batch, read_at
 from tidelake.ops.scan.modes import Added
 from tidelake.ops.scan.options import ReadOptions
@@ -154,8 +154,11 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self.batches())
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
-        return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
+        """All rows as an Arrow table; several files are read at a time."""
+        if self.order or self.limit is not None or self.changes:
+            return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
+        found = read_all(self.store, self.splits(), self._request(), self.options)
+        return pa.Table.from_batches(found, schema=self.arrow_schema)
 
     @overload
     def to_polars(self, *, lazy: Literal[False] = False) -> pl.DataFrame: ...

@@ -75,6 +75,7 @@ def read_file(
     zone: str = "UTC",
     row_numbers: bool = False,
     skip: pa.BooleanArray | np.ndarray | None = None,
+    share: tuple[int, int] = (0, 1),
     file_size: int | None = None,
     row_count: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -95,6 +96,7 @@ def read_file(
         zone: The time zone of casts between timestamps with and without one.
         row_numbers: Whether to add the column `ROW_NUMBER`.
         skip: One truth value per row of the file: rows that are true were deleted and do not come out.
+        share: Which of how many parts of the file to read, by groups of rows; the parts together are the file.
         file_size: The size it must have; another one means that it is another file. Not looked at when None.
         row_count: The number of rows it must have, likewise.
 
@@ -113,7 +115,7 @@ def read_file(
         raise InvalidInputError("batch needs at least one row", batch_rows=batch_rows)
     wanted = find_sources(read_fields, file_fields)
     needed = find_sources(_filter_fields(where, read_fields, filter_fields, file_fields), file_fields)
-    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, share)
     return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
@@ -220,6 +222,7 @@ class _Pipeline:
         zone: str,
         row_numbers: bool,
         skip: pa.BooleanArray | np.ndarray | None,
+        share: tuple[int, int],
     ) -> None:
         self._path = path
         self._wanted = wanted
@@ -229,6 +232,7 @@ class _Pipeline:
         self._zone = zone
         self._row_numbers = row_numbers
         self._skip = None if skip is None else _mask(skip)
+        self._share = share
         schema = row_to_arrow([source.field for source in wanted])
         self._schema = schema.append(pa.field(ROW_NUMBER, pa.int64(), nullable=False)) if row_numbers else schema
         needed_names = {source.field.name for source in needed}
@@ -248,7 +252,8 @@ class _Pipeline:
             groups = [group for group in groups if not self._is_gone(group)]
         if self._where is not None and groups:
             groups = source.matching(groups, self._where, self._needed)
-        for group in groups:
+        part, parts = self._share
+        for group in groups[len(groups) * part // parts : len(groups) * (part + 1) // parts]:
             if self._where is None:
                 yield from self._plain(source, group)
             else:

@@ -22,7 +22,6 @@ from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.define.checks import check_given, warn_unknown
 from tidelake.ops.define.schemas import run_alter
-from tidelake.ops.inspect.why import Why, why
 from tidelake.ops.maintain.afterwards import run_afterwards
 from tidelake.ops.maintain.branches import create_branch
 from tidelake.ops.maintain.check import CheckReport, check_table
@@ -77,6 +76,8 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+
+    from tidelake.ops.inspect.why import Why
 
 _BRANCH = "$branch_"
 
@@ -627,6 +628,8 @@ class Table(Maintenance):
         Raises:
             InvalidInputError: the table has no primary key, or the key is not whole.
         """
+        from tidelake.ops.inspect.why import why
+
         point = resolve(self.store, TravelOptions.parse(self.options))
         return why(self.store, self.paths, self.options, point, key)
 

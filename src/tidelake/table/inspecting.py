@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidelake.ops.inspect import file_tables, system_tables
-from tidelake.ops.inspect.lsm_table import lsm_table
 from tidelake.ops.scan.travel import TravelOptions, resolve
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths, PathOptions
@@ -68,6 +67,8 @@ class Inspect:
         Raises:
             InvalidInputError: the table has no primary key.
         """
+        from tidelake.ops.inspect.lsm_table import lsm_table
+
         return lsm_table(self.store, self._paths(), self.given, self._point())
 
     def _paths(self) -> DataPaths:

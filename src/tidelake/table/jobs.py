@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.ops.commit.abort import AbortResult
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.write.append import AppendWriter
-from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.spec.schema import Schema
+
+if TYPE_CHECKING:
+    from tidelake.ops.write.keyed import KeyedTableWriter
 
 
 class TableWrite:

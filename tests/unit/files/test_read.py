@@ -480,3 +480,27 @@ def test_avro_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sizes) > 3
     found = read(io, path, fields, fields[:1], row_numbers=True, where=col("id") >= 990)
     assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == list(range(990, 1000))
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_parts_of_a_file_together_are_the_file(kind: str, parts: int) -> None:
+    fields = (field(0, "a", "INT"),)
+    rows = make_batch([{"a": number} for number in range(5_000)], fields)
+    io, path, _ = write(rows, fields, kind, options={"file.block-size": "1 kb"})
+    where = col("a") >= 100
+    found = [
+        pa.Table.from_batches(
+            list(
+                read_file(
+                    io, path, format=kind, file_fields=fields, read_fields=fields, where=where, share=(part, parts)
+                )
+            ),
+            schema=rows.schema,
+        )
+        for part in range(parts)
+    ]
+    assert pa.concat_tables(found)["a"].to_pylist() == list(range(100, 5_000))

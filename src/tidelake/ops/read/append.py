@@ -40,6 +40,8 @@ class ReadRequest:
     limit: int | None = None
     ignore_corrupt_files: bool = False
     ignore_lost_files: bool = False
+    share: tuple[int, int] = (0, 1)
+    """Which of how many parts of each file is read; the parts together are the file."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -96,6 +98,7 @@ def read_data_file(
             where=request.where,
             filter_fields=request.schema.fields,
             batch_rows=batch_rows,
+            share=request.share,
             file_size=file.file_size,
             row_count=file.row_count,
         )

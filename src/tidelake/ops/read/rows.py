@@ -8,9 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tidelake.ops.read.append import ReadRequest, read_splits
-from tidelake.ops.read.keyed import Merging, read_keyed_split
 from tidelake.ops.scan.split import Split
 from tidelake.store.table_store import TableStore
+
+_PARTS_MAX, _PART_ROWS = 8, 1 << 19
+"""Parts of a file that are read apart at most, and rows that are worth it."""
 
 
 def read_rows(
@@ -25,6 +27,8 @@ def read_rows(
     if not request.schema.primary_keys:
         yield from read_splits(store, splits, request)
         return
+    from tidelake.ops.read.keyed import Merging, read_keyed_split  # append tables do without the tree
+
     left = request.limit
     merging = Merging(request.schema, options)
     for split in splits:
@@ -39,3 +43,30 @@ def read_rows(
                     yield batch
             if left == 0:
                 return
+
+
+def read_all(
+    store: TableStore, splits: Iterable[Split], request: ReadRequest, options: Mapping[str, str]
+) -> list[pa.RecordBatch]:
+    """All rows of splits in their order, as many pieces at a time as the lake has threads. The limit is not looked at.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+        InvalidInputError: a version is one that the merge engine does not accept.
+    """
+    pieces = [piece for split in splits for piece in _pieces(split)]
+
+    def read(piece: tuple[Split, tuple[int, int]]) -> list[pa.RecordBatch]:
+        return list(read_rows(store, [piece[0]], replace(request, limit=None, share=piece[1]), options))
+
+    return [batch for batches in store.env.executor.map(read, pieces) for batch in batches]
+
+
+def _pieces(split: Split) -> Iterator[tuple[Split, tuple[int, int]]]:
+    """What can be read apart: where nothing is merged single files, and parts of large ones."""
+    if not split.raw_convertible:
+        yield split, (0, 1)
+        return
+    for file in split.files:
+        parts = max(1, min(_PARTS_MAX, file.row_count // _PART_ROWS))
+        yield from ((replace(split, files=(file,)), (part, parts)) for part in range(parts))

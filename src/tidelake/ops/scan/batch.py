@@ -14,7 +14,6 @@ from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.expr.tree import Predicate
 from tidelake.io.executor import ThreadExecutor
 from tidelake.ops.scan.changes import plan_changes, plan_difference
-from tidelake.ops.scan.keyed import plan_keyed
 from tidelake.ops.scan.modes import Added, Difference, Reading, State, find_reading, plan_start
 from tidelake.ops.scan.options import BucketOptions, ReadOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, plan_append, sort_splits
@@ -183,6 +182,8 @@ def _plan_state(
     if read.schema.primary_keys:
         if created_from_ms is not None:
             raise _unmerged("scan.mode", "read the whole state")
+        from tidelake.ops.scan.keyed import plan_keyed  # append tables do without the tree
+
         return plan_keyed(
             store,
             snapshot,

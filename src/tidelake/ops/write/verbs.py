@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,22 +29,23 @@ from tidelake.files.options import FileOptions
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites, run_rewrite
-from tidelake.ops.compact.keyed_table import BucketCompaction, compact_buckets, plan_buckets
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.planner import plan_append
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
-from tidelake.ops.write.keyed import KeyedTableWriter, KeyedWriteOptions
-from tidelake.ops.write.keyed_verbs import check_delete, check_update, matching_rows, write_again
 from tidelake.ops.write.kinds import batches_with_kinds
-from tidelake.ops.write.rebase import InProcessRebaser
 from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
 from tidelake.ops.write.rows import conform
 from tidelake.options import Bytes
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+
+if TYPE_CHECKING:  # append tables do without the tree
+    from tidelake.ops.compact.keyed_table import BucketCompaction
+    from tidelake.ops.write.keyed import KeyedTableWriter
+    from tidelake.ops.write.rebase import InProcessRebaser
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
 _REFUSALS = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
@@ -89,6 +90,8 @@ class Target:
             UnsupportedError: the table is of a kind that is not written yet.
         """
         if self.is_keyed:
+            from tidelake.ops.write.keyed import KeyedTableWriter
+
             return KeyedTableWriter(self.store, self.paths, self.options, overwrite)
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
 
@@ -96,6 +99,9 @@ class Target:
         """Who rewrites rows whose sequence numbers another commit overtook; nobody where there are none."""
         if not self.is_keyed:
             return None
+        from tidelake.ops.write.keyed import KeyedWriteOptions
+        from tidelake.ops.write.rebase import InProcessRebaser
+
         return InProcessRebaser(self.store, self.paths, self.files, KeyedWriteOptions.parse(self.options).thin)
 
 
@@ -172,6 +178,8 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
         CommitConflictError: another job changed one of the files meanwhile.
     """
     if target.is_keyed:
+        from tidelake.ops.write.keyed_verbs import check_delete
+
         check_delete(target.options)
         return _write_again(target, committer, where, "-D", "DELETE")
     splits = _planned(target, where)
@@ -188,6 +196,9 @@ def _write_again(
     operation: str,
     change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
 ) -> CommitResult:
+    from tidelake.ops.write.keyed import KeyedTableWriter
+    from tidelake.ops.write.keyed_verbs import matching_rows, write_again
+
     writer = target.writer()
     assert isinstance(writer, KeyedTableWriter)
     try:
@@ -230,6 +241,8 @@ def run_update(
         return both.take(places).combine_chunks().to_batches()[0]
 
     if target.is_keyed:
+        from tidelake.ops.write.keyed_verbs import check_update
+
         check_update(schema, target.options, assignments)
         return _write_again(target, committer, where, "+U", "UPDATE", updated)
     splits = _planned(target, where)
@@ -343,6 +356,9 @@ def plan_compaction(target: Target, *, full: bool = False, where: Predicate | No
             hint=f"use {', '.join(target.store.schema.partition_keys) or 'no condition: the table has no partitions'}",
         )
     if target.is_keyed:
+        from tidelake.ops.compact.keyed_table import plan_buckets
+        from tidelake.ops.write.keyed import KeyedWriteOptions
+
         thin = KeyedWriteOptions.parse(target.options).thin
         due = plan_buckets(target.store, target.paths, target.options, full=full, where=where, thin=thin)
         return CompactionPlan(due)
@@ -375,9 +391,12 @@ def run_compaction(
     """
     messages: list[CommitMessage] = []
     try:
-        keyed = tuple(each for each in plan.rewrites if isinstance(each, BucketCompaction))
-        messages += compact_buckets(keyed, progress)
         rewrites = [each for each in plan.rewrites if isinstance(each, Rewrite)]
+        keyed = tuple(each for each in plan.rewrites if not isinstance(each, Rewrite))
+        if keyed:
+            from tidelake.ops.compact.keyed_table import compact_buckets
+
+            messages += compact_buckets(keyed, progress)
         for number, rewrite in enumerate(rewrites, start=1):
             messages.append(run_rewrite(target.store, target.paths, rewrite, target.files))
             if progress:
