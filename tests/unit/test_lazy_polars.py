@@ -89,13 +89,13 @@ def test_only_the_columns_of_the_query_are_read(
     from tidelake import query
 
     asked: list[tuple[str, ...]] = []
-    original = query.read_splits
+    original = query.read_rows
 
-    def watched(store: Any, splits: Any, request: Any) -> Any:
+    def watched(store: Any, splits: Any, request: Any, options: Any) -> Any:
         asked.append(request.columns)
-        return original(store, splits, request)
+        return original(store, splits, request, options)
 
-    monkeypatch.setattr(query, "read_splits", watched)
+    monkeypatch.setattr(query, "read_rows", watched)
     frame = traced[0].to_polars(lazy=True)
     frame.group_by("p").agg(pl.col("id").max()).collect()
     frame.select(pl.len()).collect()
