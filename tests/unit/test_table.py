@@ -250,3 +250,14 @@ def test_a_sequence_property_that_is_no_number_is_a_format_error():
     with pytest.raises(FormatError, match="not a number"):
         table.new_commit("u").commit([message("b", total=2)])
     assert table.latest_snapshot().id == 1
+
+
+def test_partitions_are_dropped_by_a_condition_on_their_columns(tmp_path):
+    table = tl.connect(tmp_path).create_table("d.p", {"id": "INT", "dt": "STRING"}, partition_by=["dt"])
+    table.write([{"id": n, "dt": day} for n, day in enumerate(["a", "b", "c", "a"])])
+    table.drop_partitions("dt >= 'b'")
+    assert table.to_arrow()["id"].to_pylist() == [0, 3]
+    assert table.latest_snapshot().commit_kind.value == "OVERWRITE"
+    assert table.at(snapshot=1).count() == 4
+    with pytest.raises(tl.InvalidInputError, match="partition"):
+        table.drop_partitions("id = 1")

@@ -467,6 +467,17 @@ class Table(Maintenance):
         """Delete every row."""
         return self.new_commit().truncate()
 
+    def drop_partitions(self, where: Predicate | str) -> CommitResult:
+        """Delete every row of the partitions that a condition on partition columns keeps; no data file is read.
+
+        Raises:
+            InvalidInputError: the condition looks at another column.
+            CommitConflictError: others changed the same files.
+        """
+        table = self._newest()
+        chosen = PartitionPredicate(table._condition(where), table.partition_by, tuple(table.schema.partition_types))
+        return table._afterwards(table._committer(None).drop_partitions(chosen))
+
     def new_write(self, commit_user: str | None = None) -> TableWrite:
         """A writer whose messages are committed apart, for engines."""
         self._refuse_travelled()
