@@ -82,7 +82,7 @@ VALUES: dict[str, list[Any]] = {
     ],
 }
 ONLY_PARQUET: dict[str, list[Any]] = {
-    "TIMESTAMP(7)": [-1, 1_700_000_000_000_000_100, -(10**18) - 100],
+    "TIMESTAMP(7)": [-100, 1_700_000_000_000_000_100, -(10**18) - 100],
     "TIMESTAMP(9)": [-1, 1, -(10**18) - 1, 2**62, -(2**62)],
     "TIMESTAMP(9) WITH LOCAL TIME ZONE": [-1, 86_400_000_000_000, -86_400_000_000_000],
     "ARRAY<TIMESTAMP(9)>": [[-1, None, 5]],
