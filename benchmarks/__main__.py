@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, hashing, imports, planning, rows
+from benchmarks import commits, hashing, imports, keyed, planning, rows
 from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
-SECTIONS = ("imports", "hashing", "planning", "commits", "rows")
+SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed")
 
 
 def main() -> None:
@@ -42,6 +42,8 @@ def main() -> None:
                     results += commits.run(peer, arguments.repeat)
                 case "rows":
                     results += rows.run(peer, arguments.repeat)
+                case "keyed":
+                    results += keyed.run(peer, arguments.repeat)
     show(results)
     write(results)
 

@@ -118,6 +118,104 @@ def delta_commits(path, count):
     return {"seconds": sum(times), "times": times}
 
 
+# ------------------------------------------------------------------------------------------------ rows of key tables
+
+NATIVE = {f"{name}.enabled": "true" for name in ("scan.native-plan", "read.native", "commit.native", "write.native")}
+
+
+@handler
+def sql(warehouse, query):
+    from pypaimon_rust.datafusion import SQLContext
+
+    started = time.perf_counter()
+    context = SQLContext()
+    context.register_catalog("paimon", {"warehouse": warehouse}, "bench")
+    rows = sum(batch.num_rows for batch in context.sql(query))
+    return {"seconds": time.perf_counter() - started, "rows": rows}
+
+
+@handler
+def paimon_load(warehouse, source, buckets):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pypaimon import CatalogFactory, Schema
+
+    rows = pq.read_table(source)
+    fields = [pa.field(f.name, f.type, nullable=f.name != "k") for f in rows.schema]
+    catalog = CatalogFactory.create({"warehouse": warehouse})
+    catalog.create_database("bench", True)
+    options = {"bucket": str(buckets), **NATIVE}
+    schema = Schema.from_pyarrow_schema(pa.schema(fields), primary_keys=["k"], options=options)
+    catalog.create_table("bench.t", schema, True)
+    started = time.perf_counter()
+    _paimon_write(catalog.get_table("bench.t"), rows.cast(pa.schema(fields)))
+    return {"seconds": time.perf_counter() - started}
+
+
+def _paimon_write(table, rows):
+    builder = table.new_batch_write_builder()
+    write, commit = builder.new_write(), builder.new_commit()
+    write.write_arrow(rows)
+    commit.commit(write.prepare_commit())
+    write.close()
+    commit.close()
+
+
+@handler
+def paimon_upserts(warehouse, news):
+    import pathlib
+    import shutil
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    copy = warehouse + "-copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(warehouse, copy)
+    parts = [pq.read_table(path) for path in sorted(pathlib.Path(news).iterdir())]
+    fields = pa.schema([pa.field(f.name, f.type, nullable=f.name != "k") for f in parts[0].schema])
+    parts = [part.cast(fields) for part in parts]
+    started = time.perf_counter()
+    table = _table(copy, "bench.t")
+    for part in parts:
+        _paimon_write(table, part)
+    reader = table.new_read_builder()
+    rows = reader.new_read().to_arrow(reader.new_scan().plan().splits()).num_rows
+    return {"seconds": time.perf_counter() - started, "rows": rows}
+
+
+@handler
+def delta_load(path, source):
+    import pyarrow.parquet as pq
+    from deltalake import write_deltalake
+
+    rows = pq.read_table(source)
+    started = time.perf_counter()
+    write_deltalake(path, rows)
+    return {"seconds": time.perf_counter() - started}
+
+
+@handler
+def delta_upserts(path, news):
+    import pathlib
+    import shutil
+
+    import pyarrow.parquet as pq
+    from deltalake import DeltaTable
+
+    copy = path + "-copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(path, copy)
+    parts = [pq.read_table(each) for each in sorted(pathlib.Path(news).iterdir())]
+    started = time.perf_counter()
+    table = DeltaTable(copy)
+    for part in parts:
+        merge = table.merge(part, "t.k = s.k", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    rows = DeltaTable(copy).to_pyarrow_table().num_rows
+    return {"seconds": time.perf_counter() - started, "rows": rows}
+
+
 def main():
     for line in sys.stdin:
         request = json.loads(line)

@@ -49,7 +49,10 @@ RETURNED = (
     "tidelake.ops.commit.messages.CommitMessage",
     "tidelake.ops.maintain.check.CheckReport",
     "tidelake.ops.maintain.check.Finding",
-    "tidelake.ops.write.verbs.CompactionPlan",
+    "tidelake.ops.compact.table.CompactionPlan",
+    "tidelake.ops.compact.dedicated.Round",
+    "tidelake.ops.compact.dedicated.Tended",
+    "tidelake.ops.write.rescale.RescalePlan",
     "tidelake.ops.scan.split.Split",
     "tidelake.spec.schema.Schema",
     "tidelake.spec.types.Field",
@@ -253,7 +256,7 @@ def _annotation(value: Any) -> str:
 def _commands() -> Iterator[str]:
     from tidelake.cli.commands import cli
 
-    for name, command in cli.commands.items():
+    for name, command in _leaves(cli):
         words = []
         for each in command.params:
             if isinstance(each, click.Argument):
@@ -261,6 +264,14 @@ def _commands() -> Iterator[str]:
             elif isinstance(each, click.Option):
                 words.append(f"[{'|'.join(each.opts)}]")
         yield f"tidelake {name} {' '.join(words)}"
+
+
+def _leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
 
 
 def main() -> int:

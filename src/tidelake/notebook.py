@@ -23,6 +23,11 @@ def plain(text: object, *, limit: int | None = None) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in found)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def html_text(text: object) -> str:
     """Text inside HTML."""
     return escape(plain(text, limit=TEXT_MAX))

@@ -14,7 +14,7 @@ from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.order import sorted_batches
-from tidelake.ops.read.rows import read_all, read_rows
+from tidelake.ops.read.rows import count_rows, read_all, read_rows
 from tidelake.ops.scan.batch import BatchRead, plan_batch, read_at
 from tidelake.ops.scan.modes import Added
 from tidelake.ops.scan.options import ReadOptions
@@ -55,6 +55,7 @@ class Scan:
     options: Mapping[str, str] = field(default_factory=dict)
     changes: ChangeRange | None = None
     order: tuple[SortKey, ...] = ()
+    optimized: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -87,7 +88,15 @@ class Scan:
             order=self.order,
             options=self.options,
             changes=Added(self.changes.since, self.changes.until) if self.changes else None,
+            optimized=self.optimized,
         )
+
+    def read_optimized(self) -> Scan:
+        """The same read of what the last full compactions left: nothing is merged, newer rows are not seen.
+
+        Only a primary-key table has newer rows elsewhere; of any other all rows are read.
+        """
+        return replace(self, optimized=True)
 
     def splits(self) -> tuple[Split, ...]:
         """The splits of the read."""
@@ -205,13 +214,12 @@ class Scan:
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
     def count(self) -> int:
-        """How many rows there are; from the metadata alone where that is exact."""
+        """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""
         decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
         if decided and not ReadOptions.parse(self.options).forgiving:
-            plan = self.plan()
-            if all(split.raw_convertible for split in plan.splits):
-                rows = plan.row_count  # a condition on partitions is decided file by file
-                return rows if self.limit is None else min(rows, self.limit)
+            # A condition on partitions is decided file by file.
+            rows = count_rows(self.store, self.splits(), self.schema, self.options)
+            return rows if self.limit is None else min(rows, self.limit)
         looked_at = self.where.columns() if self.where is not None else frozenset[str]()
         request = replace(self._request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
         return sum(batch.num_rows for batch in read_rows(self.store, self.splits(), request, self.options))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tidelake.cli.commands import cli
@@ -26,8 +28,16 @@ def test_every_command_is_in_the_readme() -> None:
     assert [name for name in cli.commands if name not in readme] == []
 
 
-def test_every_command_explains_itself() -> None:
-    assert [name for name, command in cli.commands.items() if not (command.help or "").strip()] == []
+def every_command(group: click.Group = cli) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        yield command
+        if isinstance(command, click.Group):
+            yield from every_command(command)
+
+
+def test_every_command_explains_itself_with_an_example() -> None:
+    assert [command.name for command in every_command() if not (command.help or "").strip()] == []
+    assert [command.name for command in every_command() if "tidelake " not in (command.epilog or "")] == []
 
 
 def test_every_make_target_in_the_pages_exists() -> None:

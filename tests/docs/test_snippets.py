@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 WANTED = [
     "quick-start", "append-tables", "primary-key-tables", "time-travel", "schema-changes", "delete-update",
-    "compaction", "errors",
+    "compaction", "errors", "maintenance",
 ]  # fmt: skip
 
 
@@ -117,6 +117,16 @@ def test_the_quick_start_of_the_readme_works_as_pasted(tmp_path: Path) -> None:
 
 def test_the_longer_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _, longer = [block for block in blocks(ROOT / "README.md") if block.language == "python"]
+    _, longer, _ = [block for block in blocks(ROOT / "README.md") if block.language == "python"]
     rows = [{"id": n, "status": "new", "amount": n, "dt": "2026-11-15"} for n in range(20)]
     exec(compile(longer.text, "README.md", "exec"), {"rows": rows})
+
+
+def test_the_primary_key_table_of_the_readme_shows_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = blocks(ROOT / "README.md")
+    last = max(number for number, block in enumerate(listed) if block.language == "python")
+    exec(compile(listed[last].text, "README.md", "exec"), {})
+    assert_printed(listed[last + 1].text, capsys.readouterr().out, "README.md")

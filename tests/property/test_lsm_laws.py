@@ -13,7 +13,9 @@ from tidelake.lsm.levels import Levels, build_levels
 from tidelake.lsm.options import CompactionOptions, LookupCompact
 from tidelake.lsm.pick import PickState, first_state, pick_runs, plan_compaction, plan_full_compaction
 from tidelake.lsm.rewrite import Rewrite, Upgrade, plan_steps
-from tidelake.lsm.sections import partition_files, plan_split_groups
+from tidelake.lsm.sections import partition_files
+from tidelake.ops.scan.keyed import plan_split_groups
+from tidelake.ops.scan.options import SplitOptions
 from tidelake.spec.data_file import DataFile
 
 KEYS = 60
@@ -83,7 +85,7 @@ def test_compacting_what_is_picked_comes_to_an_end_with_few_runs(
     max_level = chosen.num_levels - 1
     runs = data.draw(run_lists(max_level=max_level))
     state = PickState()
-    for _ in range(2 * len(runs) + 20):
+    for _ in range(2 * len(runs) + 2 * (chosen.lookup_interval or 0) + 20):
         pick, state = pick_runs(
             runs, chosen, max_level=max_level, now_ms=1, state=state, needs_lookup=lookup, absorb=absorb
         )
@@ -150,7 +152,8 @@ def test_sections_are_apart_and_their_runs_sorted_and_as_few_as_keys_demand(leve
 def test_splits_hold_every_file_once_and_never_part_files_that_share_a_key(
     levels: Levels, one_version: bool, target: int
 ) -> None:
-    groups = plan_split_groups(levels.files, target_bytes=target, open_file_cost=5, one_version=one_version)
+    weights = SplitOptions(target_bytes=target, open_file_cost=5)
+    groups = plan_split_groups(levels.files, weights, one_version=one_version)
     assert sorted(f.name for group in groups for f in group.files) == sorted(f.name for f in levels.files)
     parted = [group for group in groups if not group.raw_convertible]
     for group in parted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from tidelake.errors import (
@@ -46,7 +47,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     from tidelake.cli.commands import cli
 
     try:
-        answer = cli.main(arguments, prog_name="tidelake", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            answer = cli.main(arguments, prog_name="tidelake", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -63,6 +66,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - a face: whatever it is, it is our bug and is told as such
         return _told(error)
     return answer if isinstance(answer, int) else 0
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning in the words of the command line, without the line of our code that gave it."""
+    from tidelake.notebook import plain
+
+    sys.stderr.write(f"warning: {plain(message)}\n")
 
 
 def _told(error: Exception) -> int:

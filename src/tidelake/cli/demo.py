@@ -1,24 +1,61 @@
-"""`tidelake demo`: the main job on a local lake, from an empty folder to a checked table.
+"""`tidelake demo`: the main job on a local lake, from an empty folder to two checked tables.
 
-It makes a partitioned table, writes, changes the schema, deletes, updates, compacts, reads and travels in time, and
-shows what a reader of the format finds there. Every figure it prints is read back from the table.
+First an append table: writes, a schema change, deletes, updates, a compaction, time travel. Then a primary-key table:
+upserts, deletions, why a key shows what it shows, the levels before and after a compaction, and that no row changed by
+it. Every figure that is printed is read back from a table.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tidelake
 from tidelake.cli.output import print_json, result_text, say, show_report, show_table
+from tidelake.notebook import counted
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelake.catalog.filesystem import Lake
 
 _DAYS = ("2026-11-13", "2026-11-14", "2026-11-15")
 _WRITES = 7
 _ROWS = 30
+_CUSTOMERS = 2_000
+_UPSERTS = 4
+_WATCHED = 42
+_LEVELS = ("level", "files", "runs", "rows", "deletes", "bytes", "read_amplification")
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """What happened to the append table."""
+
+    table: Table
+    steps: list[tuple[str, str]]
+    compacted: CommitResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Customers:
+    """What happened to the primary-key table."""
+
+    table: Table
+    steps: list[tuple[str, str]]
+    before: pa.Table
+    """Its levels before the compaction."""
+    why_before: str
+    why_after: str
+    same: bool
+    """Whether the merged rows were the same before and after, and are still there at the older snapshot."""
+    watched: pa.Table
 
 
 def run_demo(path: str | None, *, as_json: bool) -> None:
@@ -30,17 +67,38 @@ def run_demo(path: str | None, *, as_json: bool) -> None:
     if path is None:
         with tempfile.TemporaryDirectory(prefix="tidelake-demo-") as folder:
             _run(folder, as_json=as_json)
+        if not as_json:
+            say("")
+            _next("my-lake", kept=False)
         return
     if Path(path).is_dir() and any(Path(path).iterdir()):
         raise tidelake.InvalidInputError("folder of the demo is not empty", path=path, hint="name a new folder")
     _run(path, as_json=as_json)
     if not as_json:
-        say(f"the lake is kept: tidelake -w {path} show shop.orders")
+        say("")
+        _next(path, kept=True)
 
 
 def _run(folder: str, *, as_json: bool) -> None:
-    told: list[tuple[str, str]] = []
     lake = tidelake.connect(folder)
+    if as_json:
+        _as_json(_orders(lake), _customers(lake), folder=lake.location)
+        return
+    say("1. An append table keeps every row that is written.")
+    say("")
+    sound = _show_orders(_orders(lake))
+    say("")
+    say("2. A primary-key table keeps one row per key. Writing is an upsert.")
+    say("")
+    if not (_show_customers(_customers(lake)) and sound):
+        sys.exit(2)
+
+
+# ------------------------------------------------------------------------------------------------ append
+
+
+def _orders(lake: Lake) -> _Orders:
+    told: list[tuple[str, str]] = []
     orders = lake.create_table(
         "shop.orders",
         {"id": "BIGINT NOT NULL", "status": "STRING", "amount": "DECIMAL(10,2)", "dt": "STRING"},
@@ -50,9 +108,9 @@ def _run(folder: str, *, as_json: bool) -> None:
     )
     told.append(("create", f"{orders.name}, partitioned by {', '.join(orders.partition_by)}"))
     for number in range(_WRITES):
-        orders.write(_rows(number), commit_user="demo", identifier=number + 1)
+        orders.write(_order_rows(number), commit_user="demo", identifier=number + 1)
     told.append(("write", f"{_WRITES} commits, {orders.count()} rows"))
-    again = orders.write(_rows(_WRITES - 1), commit_user="demo", identifier=_WRITES)
+    again = orders.write(_order_rows(_WRITES - 1), commit_user="demo", identifier=_WRITES)
     told.append(("write again", f"commit {_WRITES} a second time: repeated={again.repeated}, {orders.count()} rows"))
     orders = orders.alter(add={"note": "STRING"})
     told.append(("alter", f"column note added, schema {orders.schema.id}"))
@@ -65,31 +123,101 @@ def _run(folder: str, *, as_json: bool) -> None:
     assert isinstance(compacted, CommitResult)
     told.append(("compact", f"{before} files became {orders.files().num_rows}, {orders.count()} rows as before"))
     told.append(("travel", f"{orders.at(snapshot=1).count()} rows at snapshot 1, {orders.count()} now"))
-    if as_json:
-        _as_json(orders, folder=lake.location)
-    else:
-        _as_pictures(orders, told, compacted)
+    return _Orders(orders, told, compacted)
 
 
-def _as_json(orders: Table, *, folder: str) -> None:
-    report = orders.check(deep=True)
+def _order_rows(number: int) -> list[dict[str, object]]:
+    """The orders of one commit."""
+    return [
+        {"id": i, "status": "new", "amount": Decimal(i).scaleb(-1), "dt": _DAYS[i % 3]}
+        for i in range(number * _ROWS, number * _ROWS + _ROWS)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ primary key
+
+
+def _customers(lake: Lake) -> _Customers:
+    told: list[tuple[str, str]] = []
+    # The trigger is raised, so that the compaction waits until it is asked for and its levels can be shown.
+    customers = lake.create_table(
+        "shop.customers",
+        {"id": "BIGINT NOT NULL", "name": "STRING", "visits": "INT"},
+        primary_key=["id"],
+        options={"bucket": "1", "num-sorted-run.compaction-trigger": "10", "num-levels": "6"},
+        comment="who buys, one row each",
+    )
+    told.append(("create", f"{customers.name}, primary key {', '.join(customers.primary_key)}, 1 bucket"))
+    customers.write(_customer_rows(range(_CUSTOMERS), visits=1))
+    customers.compact(full=True)
+    told.append(("load", f"{customers.count():,} rows"))
+    for number in range(1, _UPSERTS + 1):
+        customers.write(_customer_rows(range(0, 100 * number, 2), visits=number + 1))
+    told.append(("upsert", f"{counted(_UPSERTS, 'commit')} with known keys, still {customers.count():,} rows"))
+    customers.write([{"id": 1, "rowkind": "-D"}, {"id": 3, "rowkind": "-D"}])
+    told.append(("delete by key", f"rows of the kind -D for 2 keys, {customers.count():,} left"))
+    deleted = customers.delete("id >= 1990")
+    told.append(("delete by condition", f"{deleted.rows} rows, {customers.count():,} left"))
+    before, why_before = customers.inspect.lsm(), str(customers.why({"id": _WATCHED}))
+    uncompacted = customers.latest_snapshot()
+    rows = customers.to_arrow(order_by="id")
+    compacted = customers.compact(full=True)
+    assert isinstance(compacted, CommitResult)
+    assert uncompacted is not None
+    same = rows == customers.to_arrow(order_by="id") == customers.at(snapshot=uncompacted.id).to_arrow(order_by="id")
+    files = sum(before.column("files").to_pylist())
+    told.append(("compact", f"{counted(files, 'file')} became {counted(customers.files().num_rows, 'file')}"))
+    told.append(("compare", f"rows before and after are the same: {same}"))
+    told.append(("travel", f"{customers.at(snapshot=1).count():,} rows at snapshot 1, {customers.count():,} now"))
+    return _Customers(
+        customers,
+        told,
+        before,
+        why_before,
+        str(customers.why({"id": _WATCHED})),
+        same,
+        customers.to_arrow(where="id in (1, 42, 43)", order_by="id"),
+    )
+
+
+def _customer_rows(ids: range, *, visits: int) -> list[dict[str, object]]:
+    return [{"id": i, "name": f"customer {i}", "visits": visits} for i in ids]
+
+
+# ------------------------------------------------------------------------------------------------ telling
+
+
+def _as_json(orders: _Orders, customers: _Customers, *, folder: str) -> None:
+    table, keyed = orders.table, customers.table
     print_json(
         {
             "lake": folder,
-            "snapshots": orders.inspect.snapshots().to_pylist(),
-            "manifests": orders.inspect.manifests().to_pylist(),
-            "partitions": orders.inspect.partitions().to_pylist(),
-            "rows": orders.count(),
-            "ok": report.ok,
+            "snapshots": table.inspect.snapshots().to_pylist(),
+            "manifests": table.inspect.manifests().to_pylist(),
+            "partitions": table.inspect.partitions().to_pylist(),
+            "rows": table.count(),
+            "ok": table.check(deep=True).ok,
+            "customers": {
+                "rows": keyed.count(),
+                "levels_before": customers.before.to_pylist(),
+                "levels_after": keyed.inspect.lsm().to_pylist(),
+                "same_rows": customers.same,
+                "ok": keyed.check(deep=True).ok,
+            },
         }
     )
 
 
-def _as_pictures(orders: Table, told: list[tuple[str, str]], compacted: CommitResult) -> None:
+def _show_steps(steps: list[tuple[str, str]]) -> None:
     import pyarrow as pa
 
-    steps = pa.table({"step": [step for step, _ in told], "what happened": [text for _, text in told]})
-    show_table(steps, title="what was done", as_json=False, boxed=True)
+    rows = pa.table({"step": [step for step, _ in steps], "what happened": [text for _, text in steps]})
+    show_table(rows, title="what was done", as_json=False, boxed=True)
+
+
+def _show_orders(story: _Orders) -> bool:
+    orders = story.table
+    _show_steps(story.steps)
     columns = ["snapshot_id", "schema_id", "commit_kind", "operation", "total_record_count", "delta_record_count"]
     show_table(orders.inspect.snapshots(), title="snapshots", as_json=False, columns=columns, boxed=True)
     columns = ["partition", "record_count", "file_size_in_bytes", "file_count"]
@@ -98,16 +226,45 @@ def _as_pictures(orders: Table, told: list[tuple[str, str]], compacted: CommitRe
     show_table(orders.to_arrow(where=where, limit=5), title=f"rows with {where}", as_json=False, whole=True, boxed=True)
     old = orders.at(snapshot=1).to_arrow(where=where, limit=5)
     show_table(old, title="the same at snapshot 1", as_json=False, whole=True, boxed=True)
-    say(f"last commit: {result_text(compacted)}")
-    report = orders.check(deep=True)
+    say(f"last commit: {result_text(story.compacted)}")
+    return _show_check(orders)
+
+
+def _show_customers(story: _Customers) -> bool:
+    customers = story.table
+    _show_steps(story.steps)
+    say(f"Why customer {_WATCHED} shows what it shows, before the compaction:")
+    _say_lines(story.why_before)
+    show_table(story.before, title="levels before the compaction", as_json=False, columns=_LEVELS, boxed=True)
+    say("A read merges every run that may hold a key. A compaction merges them once, so that reads need not.")
+    after = customers.inspect.lsm()
+    show_table(after, title="levels after the compaction", as_json=False, columns=_LEVELS, boxed=True)
+    _say_lines(story.why_after)
+    show_table(story.watched, title="rows with id in (1, 42, 43)", as_json=False, whole=True, boxed=True)
+    return _show_check(customers) and story.same
+
+
+def _show_check(table: Table) -> bool:
+    report = table.check(deep=True)
     show_report(report, as_json=False)
-    if not report.ok:
-        sys.exit(2)
+    return report.ok
 
 
-def _rows(number: int) -> list[dict[str, object]]:
-    """The orders of one commit."""
-    return [
-        {"id": i, "status": "new", "amount": Decimal(i).scaleb(-1), "dt": _DAYS[i % 3]}
-        for i in range(number * _ROWS, number * _ROWS + _ROWS)
-    ]
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(f"  {line}")
+
+
+def _next(path: str, *, kept: bool) -> None:
+    say(f"The lake is kept in {path}. Try next:" if kept else "Try it yourself; first keep the lake of this demo:")
+    if not kept:
+        say(f"  tidelake demo --path {path}")
+    for line in (
+        f"tidelake -w {path} head shop.customers --where 'visits > 1'",
+        f"tidelake -w {path} lsm shop.customers --at 8          # the levels as they were",
+        f"tidelake -w {path} why shop.customers --key id=42",
+        f"tidelake -w {path} update shop.orders --set \"status = 'sent'\" --where 'id < 3' --plan",
+        f"tidelake -w {path} tag create shop.orders today",
+    ):
+        say(f"  {line}")
+    say("and in Python: docs/guide/quick-start.md, docs/guide/primary-key-tables.md")

@@ -17,15 +17,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidelake.io.secrets import redact
-from tidelake.notebook import plain
+from tidelake.notebook import counted, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
     from tidelake.ops.commit.messages import CommitResult
+    from tidelake.ops.compact.table import CompactionPlan
     from tidelake.ops.maintain.check import CheckReport
-    from tidelake.ops.write.verbs import CompactionPlan
     from tidelake.table import Table
 
 BRIEF = {
@@ -42,6 +42,18 @@ BRIEF = {
     ],
     "files": ["partition", "bucket", "file_path", "level", "record_count", "file_size_in_bytes", "creation_time"],
     "partitions": ["partition", "record_count", "file_size_in_bytes", "file_count", "last_update_time"],
+    "buckets": ["partition", "bucket", "record_count", "file_size_in_bytes", "file_count", "last_update_time"],
+    "lsm": [
+        "partition",
+        "bucket",
+        "level",
+        "files",
+        "runs",
+        "rows",
+        "deletes",
+        "bytes",
+        "read_amplification",
+    ],
 }
 """Columns of the wide system tables that are shown to people unless they ask for all."""
 
@@ -110,7 +122,7 @@ def show_table(
         columns: the columns for people; all of them when empty.
         boxed: draw the picture of a terminal into a pipe too.
     """
-    rows = _showable(table)
+    rows = showable(table)
     if as_json:
         print_json(rows.to_pylist())
         return
@@ -121,7 +133,7 @@ def show_table(
     cells = [
         [null if value is None else plain(_text(value)) for value in rows.column(name).to_pylist()] for name in names
     ]
-    if boxed or sys.stdout.isatty():
+    if boxed or (sys.stdout.isatty() and not _only_lines_fit(names, cells)):
         _show_box(plain(title), [plain(name) for name in names], cells, [_right(rows, name) for name in names])
     else:
         _show_lines([plain(name) for name in names], cells)
@@ -141,12 +153,33 @@ def _show_box(title: str, names: list[str], cells: list[list[str]], right: list[
     console().print(picture)
 
 
+def _only_lines_fit(names: list[str], cells: list[list[str]]) -> bool:
+    """Whether the terminal is too narrow for a box, which would then fold its headings, but not for aligned lines."""
+    text = sum(max(map(len, (name, *column)), default=0) for name, column in zip(names, cells, strict=True))
+    return text + 2 * (len(names) - 1) <= console().width < text + 3 * len(names) + 1
+
+
 def _show_lines(names: list[str], cells: list[list[str]]) -> None:
     """Aligned columns with two blanks between them: for grep, awk and less."""
     widths = [max(map(len, (name, *column))) for name, column in zip(names, cells, strict=True)]
     for row in (tuple(names), *zip(*cells, strict=True)):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def tell_debt(levels: pa.Table) -> None:
+    """What reads of a primary-key table merge, and what its compactions owe, below a picture of its levels."""
+    if not levels.num_rows:
+        return
+    import pyarrow.compute as pc
+
+    buckets = levels.group_by(["partition", "bucket"]).aggregate(
+        [("sorted_runs", "max"), ("compaction_debt_bytes", "max")]
+    )
+    runs = pc.max(buckets.column("sorted_runs_max")).as_py()
+    debt = pc.sum(buckets.column("compaction_debt_bytes_max")).as_py()
+    due = f"compactions that are due would rewrite {debt:,} bytes" if debt else "no compaction is due"
+    note(f"{counted(buckets.num_rows, 'bucket')}, at most {counted(runs, 'sorted run')} in one; {due}")
 
 
 def _right(table: pa.Table, name: str) -> bool:
@@ -170,7 +203,7 @@ def without_secrets(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("options"), "options", pa.array(texts, pa.string()))
 
 
-def _showable(table: pa.Table) -> pa.Table:
+def showable(table: pa.Table) -> pa.Table:
     """The same rows with nanoseconds as texts: Python's own times end at microseconds."""
     import pyarrow as pa
 
@@ -232,8 +265,12 @@ def show_schema(table: Table, *, as_json: bool) -> None:
 
 def show_overview(table: Table, *, as_json: bool) -> None:
     """What a table is, how large it is and what happened last."""
+    import pyarrow.compute as pc
+
     latest = table.latest_snapshot()
-    files = table.files(columns=["file_size", "row_count"])
+    files = table.files(columns=["file_size", "level"])
+    counts = _level_counts(files) if table.primary_key else {}
+    versions = (latest.total_record_count if latest else None) or 0
     facts: dict[str, object] = {
         "table": table.name,
         "location": table.location,
@@ -245,18 +282,29 @@ def show_overview(table: Table, *, as_json: bool) -> None:
         "schema_id": table.schema.id,
         "snapshot_id": latest.id if latest else None,
         "last_commit": None if latest is None else f"{latest.commit_kind.value} by {latest.commit_user}",
-        "rows": (latest.total_record_count if latest else None) or 0,
+        # Of a key that several files hold every version is counted; only a merge knows how many rows they make.
+        **({"row_versions": versions} if table.primary_key else {"rows": versions}),
         "files": files.num_rows,
-        "bytes": sum(files.column("file_size").to_pylist()),
+        "bytes": pc.sum(files.column("file_size")).as_py() or 0,
+        "levels": counts,
     }
     if as_json:
         print_json(facts)
         return
-    for name, value in facts.items():
-        if value not in (None, [], {}):
+    levels = ", ".join(f"{counted(count, 'file')} on level {level}" for level, count in counts.items())
+    for name, value in {**facts, "levels": levels}.items():
+        if value not in (None, [], {}, ""):
             say(f"{name.replace('_', ' '):13} {_overview_text(value)}")
     if latest is None:
         say("the table is empty: no snapshot yet")
+
+
+def _level_counts(files: pa.Table) -> dict[str, int]:
+    """How many files lie on each level."""
+    import pyarrow.compute as pc
+
+    counts = {each["values"]: each["counts"] for each in pc.value_counts(files.column("level")).to_pylist()}
+    return {str(level): counts[level] for level in sorted(counts)}
 
 
 def _overview_text(value: object) -> str:
@@ -288,11 +336,6 @@ def result_text(result: CommitResult) -> str:
     """What a commit did, in one line."""
     ids = ", ".join(map(str, result.snapshot_ids))
     return f"snapshot {ids}: {counted(result.rows, 'row')} in {counted(result.files, 'file')}, {result.bytes:,} bytes"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def compaction_facts(plan: CompactionPlan) -> dict[str, int]:

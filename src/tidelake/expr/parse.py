@@ -640,6 +640,8 @@ class _Reader:
         if name.lower() in UNSTEADY and kind == "column":
             raise self._unsteady(node, name)
         hint = _nearest(name, [field.name for field in fields], f"{kind}s")
+        if kind == "column":
+            hint += f"{'' if hint.endswith('?') else ';'} a text stands in single quotes: '{name}'"
         raise self._error(node, f"{kind} is not known", hint, **{kind: name})
 
     def _type(self, scalar: Scalar) -> DataType | None:

@@ -120,7 +120,10 @@ _EXACT: Final = Context(prec=60)
 
 @dataclass(slots=True)
 class RunningStats:
-    """The statistics of a column gathered batch by batch, for formats whose own cannot be read back."""
+    """The statistics of a column gathered batch by batch, for formats whose own cannot be read back.
+
+    Nulls of nested columns are counted too, as the reference does in these formats (and does not in Parquet).
+    """
 
     type: DataType
     mode: StatsMode
@@ -131,7 +134,7 @@ class RunningStats:
 
     def add(self, column: pa.Array) -> None:
         """Take in the next rows."""
-        if self.mode.kind is StatsKind.NONE or self.type.root in _WITHOUT:
+        if self.mode.kind is StatsKind.NONE or self.type.root in _WITHOUT - _NESTED:
             return
         # An unknown bound stays unknown: only nulls are counted from then on.
         wanted = StatsMode(StatsKind.COUNTS) if self.unknown else self.mode
@@ -146,6 +149,8 @@ class RunningStats:
 
     def result(self) -> ColumnStats:
         """The statistics of all rows so far."""
+        if self.type.root in _NESTED and self.mode.kind is not StatsKind.NONE:
+            return ColumnStats(null_count=self.null_count)
         low, high = (None, None) if self.unknown else (self.low, self.high)
         return finish(low, high, self.null_count, self.type, self.mode)
 

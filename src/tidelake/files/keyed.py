@@ -96,7 +96,7 @@ class KeyedWriter:
             format=self._options.format,
             options=self._options,
             target_bytes=options.target_bytes(primary_key=True),
-            keys=schema.trimmed_primary_keys,
+            keys=schema.trimmed_primary_keys if thin else (),
         )
 
     def write(self, rows: pa.Table) -> None:

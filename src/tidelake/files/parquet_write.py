@@ -5,6 +5,7 @@ Memory holds one row group of Arrow rows and one column of it encoded; see `docs
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from tidelake.errors import InvalidInputError, TidelakeError
 from tidelake.files.column_stats import FLOATS, bounds_of_chunk, finish, has_nan, long_bounds, merge_bounds
+from tidelake.files.dictionaries import dictionary_columns
 from tidelake.files.hidden import settle
 from tidelake.files.options import FileOptions, codec_of
 from tidelake.files.parquet_footer import SEAL_KEY, seal_footer, seal_text
@@ -55,13 +57,15 @@ class ParquetEncoder:
         self.row_count = 0
         codec = codec_of("parquet", options.compression)
         level = _number(options, "parquet.compression.codec.zstd.level") or options.zstd_level
-        self._writer = pq.ParquetWriter(
+        self._dictionary = options.dictionary
+        self._opened: pq.ParquetWriter | None = None
+        self._make = functools.partial(
+            pq.ParquetWriter,
             self._sink,
             self._schema,
             version="1.0",
             compression=codec,
             compression_level=level if codec == "ZSTD" else None,
-            use_dictionary=options.dictionary,
             dictionary_pagesize_limit=_number(options, "parquet.dictionary.page.size"),
             data_page_size=_number(options, "parquet.page.size"),
             write_statistics=True,
@@ -120,7 +124,9 @@ class ParquetEncoder:
         self._look(table)
         physical = pa.Table.from_arrays(columns, schema=self._schema)
         try:
-            self._writer.write_table(physical, row_group_size=table.num_rows)
+            if self._opened is None:  # the first rows tell which columns want a dictionary
+                self._opened = self._make(use_dictionary=dictionary_columns(physical, wanted=self._dictionary))
+            self._opened.write_table(physical, row_group_size=table.num_rows)
         except TidelakeError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -152,18 +158,20 @@ class ParquetEncoder:
             StorageError: the storage failed.
         """
         self.flush()
+        assert self._opened is not None
         seal = seal_text(self._nan)
         self._sink.hold()
-        self._writer.add_key_value_metadata({SEAL_KEY: seal})
-        self._writer.close()
+        self._opened.add_key_value_metadata({SEAL_KEY: seal})
+        self._opened.close()
         self._output.write(seal_footer(self._sink.held(), self._leaves, seal))
-        return self._statistics(self._writer.writer.metadata)
+        return self._statistics(self._opened.writer.metadata)
 
     def discard(self) -> None:
         """Let go of the writer without writing a footer."""
         # Arrow writes a footer even when it is only collected; nobody wants that one.
         self._sink.drop()
-        self._writer.is_open = False
+        if self._opened is not None:
+            self._opened.is_open = False
 
     def _statistics(self, metadata: pq.FileMetaData) -> tuple[ColumnStats, ...]:
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]

@@ -58,6 +58,12 @@ class MergePlan:
     """Of the versions above level 0 only the one at the smallest level counts: it holds what lies below."""
     drop_retracts: bool = False
     ordered: bool = False
+    output: tuple[str, ...] | None = None
+    """The columns that come out, all if None; keys and the like are then not copied only to be dropped."""
+
+    def shown(self, rows: pa.Table) -> pa.Table:
+        """Rows with the columns that come out."""
+        return rows if self.output is None else rows.select(self.output)
 
 
 def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table]:
@@ -95,7 +101,7 @@ def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
         np.zeros(group.count, np.int64),
         plan,
     )
-    return _joined(found, rows.schema)
+    return _joined(found, plan.shown(rows).schema)
 
 
 # ------------------------------------------------------------------------------------------------ windows
@@ -195,13 +201,13 @@ class _Folded:
     tables: list[pa.Table] = field(default_factory=list)
     groups: list[Ints] = field(default_factory=list)
 
-    def add(self, rows: pa.Table, groups: Ints, *, drop_retracts: bool) -> None:
-        if drop_retracts and (kinds := _kinds(rows)) is not None:
+    def add(self, rows: pa.Table, groups: Ints, plan: MergePlan) -> None:
+        if plan.drop_retracts and (kinds := _kinds(rows)) is not None:
             adds = (kinds & 1) == 0
             if not adds.all():
-                rows, groups = rows.filter(pa.array(adds)), groups[adds]
+                rows, groups = plan.shown(rows).filter(pa.array(adds)), groups[adds]
         if rows.num_rows:
-            self.tables.append(rows)
+            self.tables.append(plan.shown(rows))
             self.groups.append(groups)
 
 
@@ -209,7 +215,7 @@ def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     if len(parts) == 1:
         rows = _without_retracts(parts[0].rows) if plan.drop_retracts else parts[0].rows
         if rows.num_rows:
-            yield rows
+            yield plan.shown(rows)
         return
     big = max(range(len(parts)), key=lambda index: parts[index].rows.num_rows)
     base = parts[big]
@@ -228,10 +234,11 @@ def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     keep[places[hits]] = False
     if plan.drop_retracts and (kinds := _kinds(base.rows)) is not None:
         keep &= (kinds & 1) == 0
+    rows = plan.shown(base.rows)
     if plan.ordered:
-        yield from _interleave(base.rows, keep, places, found)
+        yield from _interleave(rows, keep, places, found)
         return
-    left = base.rows if keep.all() else base.rows.filter(pa.array(keep))
+    left = rows if keep.all() else rows.filter(pa.array(keep))
     yield from (rows for rows in (left, *found.tables) if rows.num_rows)
 
 
@@ -260,17 +267,18 @@ def _fold(small: _One, groups: _Groups, base: _Part | None, hits: Ints, places: 
     sizes = groups.sizes
     newer = base is None or base.age < int(small.ages.min())
     if newer and plan.engine.takes_last and plan.by_age and not plan.sequence:
-        out.add(small.rows.take(pa.array(groups.lasts)), np.arange(groups.count), drop_retracts=plan.drop_retracts)
+        rows = small.rows if plan.drop_retracts else plan.shown(small.rows)
+        out.add(rows.take(pa.array(groups.lasts)), np.arange(groups.count), plan)
         return out
     several = (sizes > 1) | hits
     alone = np.nonzero(~several)[0]
     if len(alone):
-        out.add(small.rows.take(pa.array(groups.firsts[alone])), alone, drop_retracts=plan.drop_retracts)
+        out.add(small.rows.take(pa.array(groups.firsts[alone])), alone, plan)
     chosen = np.nonzero(several)[0]
     if len(chosen):
         versions = _versions(small, groups, base, hits, places, chosen, plan)
         rows, which = plan.engine.fold(versions)
-        out.add(rows, chosen[which], drop_retracts=plan.drop_retracts)
+        out.add(rows, chosen[which], plan)
     return out
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.lsm.engine import Ints
-from tidelake.lsm.keys import is_word, sortable_words
+from tidelake.lsm.words import is_word, sortable_words
 
 
 def sequence_ranks(column: pa.ChunkedArray, *, descending: bool) -> Ints:

@@ -454,7 +454,9 @@ def _refuse_blob_rename(draft: _Draft, column: Field) -> None:
 
 def _drop(draft: _Draft, path: tuple[str, ...]) -> _Draft:
     if len(path) == 1 and path[0] in draft.primary_keys + draft.partition_keys:
-        raise InvalidInputError("a key column cannot be dropped", column=path[0])
+        raise InvalidInputError(
+            "a key column cannot be dropped", column=path[0], hint="create a new table with other keys"
+        )
 
     def edit(fields: Fields) -> Fields:
         index = _index(fields, path[-1], path)

@@ -131,7 +131,9 @@ def int_option(options: Mapping[str, str], key: str, *, default: int) -> int:
     except ValueError:
         number = None
     if number is None or not -(2**31) <= number < 2**31:
-        raise InvalidInputError("option is not an integer", option=key, value=text[:80])
+        raise InvalidInputError(
+            "option is not an integer", option=key, value=text[:80], hint=f"give {key} a number such as 4"
+        )
     return number
 
 

@@ -53,6 +53,9 @@ KEY_COLUMN_PREFIX: Final = "_KEY_"
 SYSTEM_FIELD_ID_MIN: Final = INT32_MAX // 2
 """Ids from here on belong to system columns."""
 
+RECORD_TIME_ROOTS: Final = frozenset({Root.INT, Root.BIGINT, Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
+"""Types of a column that can tell when its row expires."""
+
 _NOT_IN_KEYS: Final = frozenset(
     {
         Root.ARRAY,
@@ -317,6 +320,20 @@ def schema_violations(schema: Schema) -> Iterator[InvalidInputError]:
             partition_keys=schema.partition_keys,
         )
     )
+    yield from _expiry_violations(schema)
+
+
+def _expiry_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    """A table whose rows expire by a column that tells no time could not be compacted."""
+    option, hint = "record-level.time-field", "name an INT, BIGINT or TIMESTAMP column"
+    name = schema.options.get(option)
+    if name is None and "record-level.expire-time" in schema.options:
+        yield InvalidInputError("expiry of rows needs a column with their time", option=option, hint=hint)
+    for column in schema.fields:
+        if column.name == name and column.type.root not in RECORD_TIME_ROOTS:
+            yield InvalidInputError(
+                "column cannot tell when rows expire", option=option, column=name, type=column.type, hint=hint
+            )
 
 
 def _column_violations(schema: Schema) -> Iterator[InvalidInputError]:

@@ -12,6 +12,7 @@ bounds. So whoever prunes by them loses speed at worst, never a row.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -245,9 +246,16 @@ def decode_stats(
     return found
 
 
+_PADDED: Final = r"(?s)[\x00-\x20].*"
+"""ORC files of Java have bounds of CHAR columns filled up with blanks, which the values are not: a minimum holds only
+up to its first character that does not sort behind a blank. A maximum just gets larger."""
+
+
 def _trusted(low: Any, high: Any, dtype: DataType) -> tuple[Any, Any]:
     if not is_comparable(dtype):
         return None, None
+    if dtype.root is Root.CHAR and low is not None:
+        low = re.sub(_PADDED, "", low)
     if dtype.root in _FLOATS and any(bound is not None and math.isnan(bound) for bound in (low, high)):
         return None, None
     return (None, None) if low is not None and high is not None and low > high else (low, high)
@@ -408,6 +416,8 @@ def _null_counts(counts: pa.Array, columns: int, positions: Sequence[int]) -> Ma
 
 
 def _trusted_arrays(low: pa.Array, high: pa.Array, dtype: DataType) -> tuple[pa.Array, pa.Array]:
+    if dtype.root is Root.CHAR:
+        low = pc.replace_substring_regex(low, _PADDED, "")
     lying = pc.fill_null(pc.greater(low, high), False)
     if dtype.root in _FLOATS:
         for bound in (low, high):

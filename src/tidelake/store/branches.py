@@ -36,8 +36,8 @@ class BranchStore:
             NotFoundError: there is no such branch.
         """
         if name != MAIN_BRANCH and not self.io.exists(branch_dir(name)):
-            known = ", ".join((MAIN_BRANCH, *self.names()[:20]))
-            raise NotFoundError("branch does not exist", code="branch-not-found", branch=name, known=known)
+            hint = f"branches are {', '.join((MAIN_BRANCH, *self.names()[:20]))}"
+            raise NotFoundError("branch does not exist", code="branch-not-found", branch=name, hint=hint)
 
     def layouts(self) -> Iterator[TableLayout]:
         """The layout of every branch, the main one first."""

@@ -27,13 +27,17 @@ class TableStore:
     manifests: ManifestStore
     progress: ProgressStore
 
+    def is_dropped(self) -> bool:
+        """Whether the schema that the handle was opened with is gone."""
+        return not self.env.io.exists(self.layout.schema_path(self.schema.id), folder=False)
+
     def refuse_dropped(self) -> None:
         """Tell a table without snapshots from one that is no longer there.
 
         Raises:
             NotFoundError: the schema that the handle was opened with is gone.
         """
-        if not self.env.io.exists(self.layout.schema_path(self.schema.id), folder=False):
+        if self.is_dropped():
             raise NotFoundError(
                 "table does not exist any more", code="table-not-found", table=self.env.io.root, hint="it was dropped"
             )

@@ -37,8 +37,9 @@ class TagStore:
         """
         tag = self.find(name)
         if tag is None:
-            known = ", ".join(self.names()[:20]) or "none"
-            raise NotFoundError("tag does not exist", code="tag-not-found", tag=name, table=self.io.root, known=known)
+            names = ", ".join(self.names()[:20])
+            hint = f"tags are {names}" if names else "the table has no tag; create_tag makes one"
+            raise NotFoundError("tag does not exist", code="tag-not-found", tag=name, table=self.io.root, hint=hint)
         return tag
 
     def find(self, name: str) -> Tag | None:

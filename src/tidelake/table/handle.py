@@ -1,47 +1,33 @@
-"""The handle of a table: location, schema and doors. Every method is one delegation to a verb."""
+"""The handle of a table: where it stands in time, its schema and its health.
+
+Reading, writing and maintenance are in rooms of their own. Every method is one delegation to a verb.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError
-from tidelake.expr.node import Scalar
-from tidelake.expr.tree import Predicate, lit
+from tidelake.expr.tree import Predicate
 from tidelake.io.env import Env
 from tidelake.io.secrets import redact
 from tidelake.notebook import html_card, html_table, plain
-from tidelake.ops.commit.committer import Committer
-from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import ManifestOptions
-from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.define.checks import check_given, warn_unknown
 from tidelake.ops.define.schemas import run_alter
-from tidelake.ops.maintain.afterwards import run_afterwards
 from tidelake.ops.maintain.branches import create_branch
 from tidelake.ops.maintain.check import CheckReport, check_table
 from tidelake.ops.maintain.deep_check import check_rows
-from tidelake.ops.scan.modes import names_a_place
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.topn import parse_order
 from tidelake.ops.scan.travel import TravelOptions, resolve
-from tidelake.ops.write.verbs import (
-    CompactionPlan,
-    Target,
-    plan_compaction,
-    run_compaction,
-    run_delete,
-    run_update,
-    run_write,
-)
 from tidelake.options import option_text
-from tidelake.query import ChangeRange, Scan, chosen_columns
 from tidelake.spec.avro import codec_name
 from tidelake.spec.evolution import (
     AddColumn,
@@ -64,26 +50,21 @@ from tidelake.spec.option_catalog import is_immutable
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.types import DataType
-from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
 from tidelake.table.inspecting import Inspect
-from tidelake.table.jobs import TableCommit, TableWrite
 from tidelake.table.maintenance import Maintenance
 from tidelake.table.naming import names_of, path_of, typed
+from tidelake.table.reading import Reading
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars as pl
-
     from tidelake.ops.inspect.why import Why
 
 _BRANCH = "$branch_"
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Maintenance):
+class Table(Reading, Maintenance):
     """A table at one schema. Immutable: `alter` returns a new handle, and `reload` one with the current schema."""
 
     name: str
@@ -91,41 +72,6 @@ class Table(Maintenance):
     dynamic: Mapping[str, str] = field(default_factory=dict)
 
     # -------------------------------------------------------------------------------------------- what it is
-
-    @property
-    def location(self) -> str:
-        """Where the table lies."""
-        return self.store.env.io.root
-
-    @property
-    def schema(self) -> Schema:
-        """Columns, keys and options."""
-        return self.store.schema
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """The key columns; none for an append table."""
-        return tuple(self.schema.primary_keys)
-
-    @property
-    def partition_by(self) -> tuple[str, ...]:
-        """The partition columns."""
-        return tuple(self.schema.partition_keys)
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """The options in force: those of the table, and over them those of `with_options`."""
-        return {**self.schema.options, **self.dynamic}
-
-    @property
-    def paths(self) -> DataPaths:
-        """Where data files lie."""
-        return DataPaths(self.store.layout, self.schema, PathOptions.parse(self.schema.options))
-
-    @property
-    def comment(self) -> str | None:
-        """The table's comment."""
-        return self.schema.comment
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{f.name} {f.type}" for f in self.schema.fields)
@@ -157,132 +103,7 @@ class Table(Maintenance):
         rows = ((each.id, each.name, each.type, each.description or "") for each in self.schema.fields)
         return html_card(self.name, facts, html_table(("id", "column", "type", "comment"), rows))
 
-    # -------------------------------------------------------------------------------------------- reading
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-    ) -> Scan:
-        """A lazy read: some columns, the rows that `where` keeps (SQL text or an expression), at most `limit`.
-
-        `order_by` is a column, `"column desc"` or a list of them: null comes first, or last when descending. With a
-        limit, files that cannot hold one of the first rows are not read.
-
-        Raises:
-            InvalidInputError: a column does not exist, or the condition cannot be understood.
-        """
-        if limit is not None and limit < 0:
-            raise InvalidInputError("limit must not be negative", limit=limit)
-        return Scan(
-            name=self.name,
-            store=self.store,
-            paths=self.paths,
-            columns=chosen_columns(self.schema, columns),
-            where=self._predicate(where),
-            limit=limit,
-            options=self.options,
-            order=parse_order(order_by, self.schema),
-        )
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Rows as an Arrow table."""
-        return self.scan(columns, where, limit, order_by).to_arrow()
-
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-    ) -> pa.RecordBatchReader:
-        """Rows as a stream of Arrow batches."""
-        return self.scan(columns, where, limit, order_by).to_batches()
-
-    @overload
-    def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-        *,
-        lazy: Literal[False] = False,
-    ) -> pl.DataFrame: ...
-
-    @overload
-    def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-        *,
-        lazy: Literal[True],
-    ) -> pl.LazyFrame: ...
-
-    def to_polars(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-        *,
-        lazy: bool = False,
-    ) -> pl.DataFrame | pl.LazyFrame:
-        """Rows as a Polars frame; with `lazy` one that reads what its query needs when it is collected."""
-        scan = self.scan(columns, where, limit, order_by)
-        return scan.to_polars(lazy=True) if lazy else scan.to_polars()
-
-    def to_pandas(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-    ) -> pd.DataFrame:
-        """Rows as a pandas frame."""
-        return self.scan(columns, where, limit, order_by).to_pandas()
-
-    def to_duckdb(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-        limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-    ) -> duckdb.DuckDBPyRelation:
-        """Rows as a DuckDB relation."""
-        return self.scan(columns, where, limit, order_by).to_duckdb()
-
-    def count(self, where: Predicate | str | None = None) -> int:
-        """How many rows there are."""
-        return self.scan(where=where).count()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        return self.scan().__arrow_c_stream__(requested_schema)
-
-    def changes(
-        self,
-        since: int,
-        until: int | None = None,
-        columns: Sequence[str] | None = None,
-        where: Predicate | str | None = None,
-    ) -> Scan:
-        """A lazy read of the rows that snapshots after `since` up to `until` added; first column `rowkind`.
-
-        Raises:
-            NotFoundError: snapshots of that range are not kept.
-        """
-        last = until if until is not None else self.store.snapshots.latest_id() or 0
-        return replace(self.scan(columns, where), changes=ChangeRange(since, last))
+    # -------------------------------------------------------------------------------------------- where it stands
 
     def at(
         self,
@@ -329,7 +150,12 @@ class Table(Maintenance):
         warn_unknown(texts)
         fixed = next((key for key in texts if is_immutable(key) and self.options.get(key) != texts[key]), None)
         if fixed is not None:
-            raise InvalidInputError("option cannot be changed for one use", code="option-immutable", option=fixed)
+            raise InvalidInputError(
+                "option cannot be changed for one use",
+                code="option-immutable",
+                option=fixed,
+                hint="it says how the table's files are to be read; create a new table with it",
+            )
         dynamic = {key: text for key, text in {**self.dynamic, **texts}.items() if options.get(key, text) is not None}
         check_given(texts, {**self.schema.options, **dynamic})
         if texts.get("branch", self.store.layout.branch) != self.store.layout.branch:
@@ -362,126 +188,8 @@ class Table(Maintenance):
         create_branch(self.store, name, tag=tag, snapshot_id=snapshot)
         return self.branch(name)
 
-    def _predicate(self, where: Predicate | str | None) -> Predicate | None:
-        if where is not None and not isinstance(where, Predicate | str):
-            raise _no_condition(where)
-        if not isinstance(where, str):
-            return where
-        from tidelake.expr.parse import parse_where  # the SQL parser takes as long to load as a small read
-
-        return parse_where(where, self.schema.fields)
-
-    def _condition(self, where: Predicate | str) -> Predicate:
-        predicate = self._predicate(where)
-        if predicate is None:
-            raise _no_condition(where)
-        return predicate
-
-    # -------------------------------------------------------------------------------------------- writing
-
-    def write(
-        self,
-        data: Any,
-        mode: str = "append",
-        *,
-        partition: Mapping[str, object] | None = None,
-        row_kind: str | None = None,
-        commit_user: str | None = None,
-        identifier: int | None = None,
-    ) -> CommitResult:
-        """Write rows: Arrow, Polars or pandas data, a list of dicts, an iterable of batches.
-
-        A primary-key table keeps one row per key. Kinds of rows (`+I -U +U -D`) come in a column `rowkind` that the
-        table does not have, or in the one that `row_kind` names.
-
-        `mode="overwrite"` replaces the table or the partitions that `partition` names, `mode="overwrite-dynamic"` the
-        partitions present in the data. With a commit user and an identifier a repeated call is a no-op.
-
-        Raises:
-            InvalidInputError: a column or a value does not fit; nothing was written.
-            CommitConflictError: others changed the same files.
-            CommitUnknownError: the storage did not tell whether the commit is there.
-        """
-        if identifier is not None and commit_user is None:
-            raise InvalidInputError("an identifier needs a commit user", hint="pass commit_user= too")
-        committer = self._committer(commit_user)
-        done = run_write(
-            self._target(), committer, data, mode=mode, partition=partition, identifier=identifier, row_kind=row_kind
-        )
-        return self._afterwards(done)
-
-    def delete(self, where: Predicate | str) -> CommitResult:
-        """Delete the rows that a condition keeps.
-
-        Raises:
-            CommitConflictError: another job changed one of the files meanwhile.
-        """
-        table = self._newest()
-        predicate = table._condition(where)
-        return table._afterwards(run_delete(table._target(), table._committer(None), predicate))
-
-    def update(self, assignments: Mapping[str, object], where: Predicate | str) -> CommitResult:
-        """Change columns of the rows that a condition keeps; values are SQL texts or expressions.
-
-        Raises:
-            InvalidInputError: a column does not exist, or a value does not fit it.
-            CommitConflictError: another job changed one of the files meanwhile.
-        """
-        table = self._newest()
-        predicate = table._condition(where)
-        if not isinstance(assignments, Mapping):
-            raise InvalidInputError("new values are no mapping", got=type(assignments).__name__, hint=_ASSIGN_HINT)
-        if not assignments:
-            raise InvalidInputError("nothing to update", hint=_ASSIGN_HINT)
-        scalars = {name: table._scalar(value) for name, value in assignments.items()}
-        return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
-
-    def _scalar(self, value: object) -> Scalar:
-        if not isinstance(value, str):
-            return lit(value).scalar
-        from tidelake.expr.parse import parse_scalar
-
-        return parse_scalar(value, self.schema.fields)
-
-    def compact(
-        self,
-        full: bool = False,
-        where: Predicate | str | None = None,
-        *,
-        plan_only: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> CompactionPlan | CommitResult:
-        """Join small files; `full` joins all that are small. `plan_only` tells what would be done.
-
-        Raises:
-            CommitConflictError: another job changed the same files meanwhile.
-        """
-        table = self._newest()
-        target = table._target()
-        plan = plan_compaction(target, full=full, where=table._predicate(where))
-        if plan_only:
-            return plan
-        return table._afterwards(run_compaction(target, table._committer(None), plan, progress))
-
-    def truncate(self) -> CommitResult:
-        """Delete every row."""
-        return self.new_commit().truncate()
-
-    def drop_partitions(self, where: Predicate | str) -> CommitResult:
-        """Delete every row of the partitions that a condition on partition columns keeps; no data file is read.
-
-        Raises:
-            InvalidInputError: the condition looks at another column.
-            CommitConflictError: others changed the same files.
-        """
-        table = self._newest()
-        chosen = PartitionPredicate(table._condition(where), table.partition_by, tuple(table.schema.partition_types))
-        return table._afterwards(table._committer(None).drop_partitions(chosen))
-
-    def new_write(self, commit_user: str | None = None) -> TableWrite:
-        """A writer whose messages are committed apart, for engines."""
-        self._refuse_travelled()
-        return TableWrite(self._target().writer(), self.schema, commit_user)
+    def _with_dynamic(self, options: Mapping[str, str]) -> Table:
+        return replace(self, dynamic=options)
 
     def _newest(self) -> Table:
         """The table with its current schema: rows that are written anew keep every column they have by now."""
@@ -490,29 +198,6 @@ class Table(Maintenance):
         if schema is None or schema.id == self.schema.id:
             return self
         return replace(open_table(self.store.env, self.name, schema, self.store.schemas), dynamic=self.dynamic)
-
-    def _target(self) -> Target:
-        self._refuse_travelled()
-        return Target(self.name, self.store, self.paths, self.options)
-
-    def _committer(self, user: str | None) -> Committer:
-        require_exclusive_create(self.store.env, self.options)
-        rebaser = self._target().rebaser()
-        return Committer(self.store, user or self._fresh_user(), options=self.options, rebaser=rebaser)
-
-    def _afterwards(self, result: CommitResult) -> CommitResult:
-        return run_afterwards(self.store, self.paths, self.options, result)
-
-    def _fresh_user(self) -> str:
-        prefix = self.options.get("commit.user-prefix")
-        fresh = self.store.env.ids.uuid()
-        return f"{prefix}_{fresh}" if prefix else fresh
-
-    def _refuse_travelled(self) -> None:
-        if names_a_place(self.dynamic):
-            raise InvalidInputError(
-                "table is read at a point in time and cannot be written there", hint="write to the table itself"
-            )
 
     # -------------------------------------------------------------------------------------------- verbs
 
@@ -545,16 +230,6 @@ class Table(Maintenance):
         )
         metas = data_manifests(self.store.manifests, chosen) if chosen else ()
         return live_entries(self.store.manifests, metas, partitions=partitions, columns=columns)
-
-    def new_commit(self, commit_user: str | None = None) -> TableCommit:
-        """A committer for one user; without a user a fresh one, for a single batch job.
-
-        Raises:
-            StorageError: the storage cannot create a file exclusively, so that commits would not be safe.
-            UnsupportedError: the table has an option that commits do not honour.
-        """
-        self._refuse_travelled()
-        return TableCommit(self._committer(commit_user), self._afterwards)
 
     def alter(
         self,
@@ -701,14 +376,3 @@ def load_table(env: Env, name: str, *, branch: str = "main") -> Table:
             hint="create it first, or check the name and the folder",
         )
     return open_table(env, name, schema, schemas)
-
-
-_ASSIGN_HINT = 'say what: {"column": "expression"}'
-
-
-def _no_condition(where: object) -> InvalidInputError:
-    return InvalidInputError(
-        "condition is neither text nor an expression",
-        got=type(where).__name__,
-        hint='write "id > 7" or col("id") > 7; "true" stands for all rows',
-    )

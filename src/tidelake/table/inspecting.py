@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidelake.ops.inspect import file_tables, system_tables
 from tidelake.ops.scan.travel import TravelOptions, resolve
+from tidelake.query import Scan
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.table_store import TableStore
@@ -70,6 +71,12 @@ class Inspect:
         from tidelake.ops.inspect.lsm_table import lsm_table
 
         return lsm_table(self.store, self._paths(), self.given, self._point())
+
+    def ro(self) -> pa.Table:
+        """The rows as the last full compactions left them: nothing is merged, newer rows are not seen."""
+        names = self.store.schema.names
+        scan = Scan(name="", store=self.store, paths=self._paths(), columns=names, options=self.given)
+        return scan.read_optimized().to_arrow()
 
     def _paths(self) -> DataPaths:
         return DataPaths(self.store.layout, self.store.schema, PathOptions.parse(self.store.schema.options))

@@ -45,9 +45,12 @@ class TableWrite:
         self._writer.compact(partition, bucket, full=full)
 
     def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
-        """Close the files and describe them; `identifier` is told for symmetry with the commit."""
-        del identifier
-        return self._writer.prepare()
+        """Close the files and describe them.
+
+        With the identifier of the commit, compactions that still run go on, and what they do is part of a later one;
+        without it, in a batch job, they are waited for. It also tells when `full-compaction.delta-commits` is due.
+        """
+        return self._writer.prepare(identifier)
 
     def close(self) -> None:
         """Remove what was written and not prepared."""

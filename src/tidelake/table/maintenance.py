@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
+from tidelake.errors import InvalidInputError
+from tidelake.expr.tree import Predicate
+from tidelake.ops.compact.buckets import Choice, choose_partitions
 from tidelake.ops.maintain.branches import (
     ForwardPlan,
     branch_store,
@@ -29,30 +32,68 @@ from tidelake.ops.maintain.tags import (
     tag_store,
 )
 from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
-from tidelake.store.paths import DataPaths
-from tidelake.store.table_store import TableStore
+from tidelake.table.writing import Writing
+
+if TYPE_CHECKING:  # append tables do without the tree
+    from tidelake.ops.compact.dedicated import Round, Stop, Tended
 
 
-class Maintenance(ABC):
-    """Expiry, tags, branches, consumers, rollback and orphans: each a plan, and unless `plan_only` the act."""
+class Maintenance(Writing):
+    """Compaction beside writers, expiry, tags, branches, consumers, rollback and orphans.
+
+    What deletes is a plan, and unless `plan_only` the act.
+    """
 
     __slots__ = ()
 
-    store: TableStore
+    def keep_compacted(
+        self,
+        where: Predicate | str | None = None,
+        *,
+        interval: Span = "10 s",
+        until: Moment | None = None,
+        max_rounds: int | None = None,
+        stop: Stop | None = None,
+        progress: Callable[[Round], None] | None = None,
+    ) -> Tended:
+        """Compact a primary-key table while others write to it, until told to end; let them set `write-only`.
 
-    @property
-    @abstractmethod
-    def paths(self) -> DataPaths:
-        """Where data files lie."""
+        Follows what is committed, compacts the buckets where something is due, and commits that under a user of its
+        own. It ends at the moment `until`, after `max_rounds` looks at the table, or when `stop` (a
+        `threading.Event`) is set; without any of them, never. After a look that found nothing to do it waits for the
+        `interval`. `where` chooses partitions: one such job per partition is enough, and two only get in each other's
+        way. `progress` is told of every round.
 
-    @property
-    @abstractmethod
-    def options(self) -> Mapping[str, str]:
-        """The options in force."""
+        Raises:
+            UnsupportedError: the table has no primary key, or its compactions do more than merge.
+            InvalidInputError: `where` looks at a column that is no partition column, or a number does not fit.
+            CommitUnknownError: the storage did not tell whether a commit is there.
+        """
+        from tidelake.ops.compact.dedicated import DedicatedCompaction, Desk, End, run_dedicated
+
+        user = self._fresh_user()
+
+        def open_desk() -> Desk:
+            table = self._compacting()
+            return Desk(table._job(), table._committer(user), table._afterwards)
+
+        if max_rounds is not None and max_rounds < 1:
+            raise InvalidInputError("number of rounds must be positive", max_rounds=max_rounds)
+        wait_ms = span_ms(interval)
+        if wait_ms < 1:
+            raise InvalidInputError("interval must be positive", interval=interval, hint='write "10 s"')
+        chosen = choose_partitions(self.schema, self._predicate(where), None)
+        return run_dedicated(
+            DedicatedCompaction(open_desk, Choice(partitions=chosen)),
+            End(rounds=max_rounds, time_ms=None if until is None else moment_ms(until), stop=stop),
+            self.store.env.clock,
+            interval_s=wait_ms / 1_000,
+            told=progress,
+        )
 
     def expire_snapshots(
         self,
-        older_than: Moment | None = None,
+        older_than: Moment | timedelta | None = None,
         retain_max: int | None = None,
         retain_min: int | None = None,
         max_deletes: int | None = None,
@@ -61,7 +102,8 @@ class Maintenance(ABC):
     ) -> ExpirePlan | ExpireResult:
         """Expire old snapshots with the files that only they hold; what is not given is as the table's options say.
 
-        Tags, branches and consumers hold back what they need. `plan_only` tells what would go.
+        `older_than` is a moment, or how long ago it was (`"7 d"`, a timedelta). Tags, branches and consumers hold back
+        what they need. `plan_only` tells what would go.
 
         Raises:
             InvalidInputError: the numbers contradict each other.
@@ -73,7 +115,7 @@ class Maintenance(ABC):
             self.store,
             self.paths,
             options,
-            older_than_ms=None if older_than is None else moment_ms(older_than),
+            older_than_ms=None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms()),
             retain_max=retain_max,
             retain_min=retain_min,
             max_deletes=max_deletes,
@@ -159,13 +201,13 @@ class Maintenance(ABC):
         """
         rename_tag(self.store, name, new)
 
-    def expire_tags(self, older_than: Moment | None = None) -> tuple[str, ...]:
+    def expire_tags(self, older_than: Moment | timedelta | None = None) -> tuple[str, ...]:
         """Delete the tags past their time, and those made before a moment; returns their names.
 
         Raises:
             CommitConflictError: what holds files moved meanwhile: try again.
         """
-        before = None if older_than is None else moment_ms(older_than)
+        before = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
         return run_tag_expiry(self.store, self.paths, older_than_ms=before)
 
     def tags(self) -> dict[str, int]:

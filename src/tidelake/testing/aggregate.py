@@ -46,17 +46,13 @@ class SlowAggregate:
     def add(self, state: Any, value: Any) -> Any:
         """The state after a newer value."""
         state = getattr(self, "_add_" + self.name)(state, value)
-        self.fed = True
+        self.fed = self.fed or value is not None or not self.name.startswith("first_no")
         return state
 
     def add_older(self, state: Any, value: Any) -> Any:
         """The state after a value that is older than it."""
         if self.name == "collect":
             return self.add(state, value)
-        if self.name in ("first_non_null_value", "first_not_null_value"):
-            return value
-        if self.name == "first_value":
-            return value
         return self.add(value, state)
 
     def retract(self, state: Any, value: Any) -> Any:
@@ -162,7 +158,7 @@ class SlowAggregate:
         return state if self.fed else value
 
     def _add_first_non_null_value(self, state: Any, value: Any) -> Any:
-        return value if state is None else state
+        return state if self.fed or value is None else value
 
     _add_first_not_null_value = _add_first_non_null_value
 

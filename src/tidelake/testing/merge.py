@@ -78,8 +78,6 @@ class SlowMerge:
         for _, kind, values in fed:
             if chosen.aggregation_remove_on_delete and kind == 3:
                 state, deleted = {name: values[name] for name in functions}, True
-                for function in functions.values():
-                    function.fed = True
                 continue
             deleted = False
             for name, function in functions.items():
@@ -132,8 +130,6 @@ class SlowMerge:
                 self._check(values)
                 state = {name: values[name] for name in names}
                 late = dict.fromkeys(groups, False)
-                for function in functions.values():
-                    function.fed = True
             if chosen.ignore_delete:
                 continue
             if chosen.remove_on_delete:
@@ -151,8 +147,6 @@ class SlowMerge:
                 if not late[group] and kind == 3 and set(group.ordering) & set(chosen.remove_on_group):
                     self._check(values)
                     state, deleted = {name: values[name] for name in names}, True
-                    for function in functions.values():
-                        function.fed = True
                     break
                 for name in group.protected:
                     if name in functions:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
 from datetime import date, time
@@ -15,49 +12,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import tidelake as tl
 from tidelake.cli import exit_code, source
-from tidelake.cli import run as main_run
 from tidelake.cli.commands import cli
-from tidelake.cli.demo import run_demo
-
-
-@pytest.fixture(autouse=True)
-def _nobody_elses_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TIDELAKE_WAREHOUSE", "TIDELAKE_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-settings"))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("demo") / "lake"
-    with contextlib.redirect_stdout(io.StringIO()):
-        run_demo(str(folder), as_json=True)
-    return folder
-
-
-@pytest.fixture
-def lake(tmp_path: Path, made: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "lake"))
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
-
-
-def answer(*arguments: str) -> object:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+from unit.cli.kit import answer, main_code, run, shell
 
 
 def test_ls_names_databases_and_tables(lake: Path) -> None:
     assert answer("-w", str(lake), "ls") == ["shop"]
-    assert answer("-w", str(lake), "ls", "shop") == ["orders"]
-    assert run("-w", str(lake), "ls", "shop").output == "orders\n"
+    assert answer("-w", str(lake), "ls", "shop") == ["customers", "orders"]
+    assert run("-w", str(lake), "ls", "shop").output == "customers\norders\n"
 
 
 def test_schema_tells_columns_keys_and_options(lake: Path) -> None:
@@ -88,7 +54,7 @@ def test_a_table_opens_by_its_path_alone(lake: Path) -> None:
 
 
 def test_check_is_silent_success_on_a_sound_table_and_exits_with_2_on_a_broken_one(lake: Path) -> None:
-    assert answer("-w", str(lake), "check", "shop.orders", "--deep")["ok"] is True  # type: ignore[index]
+    assert answer("-w", str(lake), "check", "shop.orders", "--deep")["ok"] is True
     victim = next((lake / "shop.db/orders").glob("dt=2026-11-14/bucket-0/*"))
     victim.unlink()
     broken = run("-w", str(lake), "check", "shop.orders")
@@ -180,40 +146,7 @@ def test_write_takes_files_and_tells_what_it_did(lake: Path, tmp_path: Path, end
     assert table.to_arrow(where="id = 900").column("note").to_pylist() == ["x"]
 
 
-def test_compact_shows_its_plan_and_asks_before_it_rewrites(lake: Path) -> None:
-    table = tl.connect(lake).table("shop.orders")
-    for number in range(6):
-        table.write([{"id": 1000 + number, "dt": "2026-11-15"}])
-    before = table.files().num_rows
-    asked = CliRunner().invoke(cli, ["-w", str(lake), "compact", "shop.orders"], input="n\n")
-    assert "joins 7 files" in asked.output
-    assert table.files().num_rows == before
-    assert answer("-w", str(lake), "compact", "shop.orders")["files"] == 7  # type: ignore[index]
-    done = run("-w", str(lake), "compact", "shop.orders", "--yes")
-    assert done.exit_code == 0, done.output
-    assert table.files().num_rows == before - 6
-    assert table.count() == 195
-
-
 # ------------------------------------------------------------------------------------------------ where and how
-
-
-def shell(*arguments: str, cwd: Path, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from tidelake.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        input=text,
-        env={**{k: v for k, v in os.environ.items() if not k.startswith("TIDELAKE")}, "HOME": str(cwd), **environment},
-    )
-
-
-def main_code(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main_run(arguments)
-    told = capsys.readouterr()
-    return code, told.out, told.err
 
 
 def test_the_lake_may_be_named_before_or_after_the_command(lake: Path) -> None:
@@ -283,7 +216,7 @@ def test_one_table_is_opened_by_its_folder(lake: Path) -> None:
     ("arguments", "told"),
     [
         (("show", "shop.order"), "did you mean shop.orders?"),
-        (("show", "shop.nothing"), "tables are shop.orders"),
+        (("show", "shop.nothing"), "tables are shop.customers, shop.orders"),
         (("show", "nothing.x"), "databases are shop"),
         (("show", "orders"), "table name must be database.table"),
         (("show",), "no table given"),
@@ -459,7 +392,7 @@ def put(path: Path, kind: str) -> bytes:
 def test_write_reads_every_format_from_a_file_and_from_standard_input(lake: Path, tmp_path: Path, kind: str) -> None:
     ending = "arrow" if kind == "arrow-file" else kind
     content = put(tmp_path / f"rows.{ending}", kind)
-    assert answer("-w", str(lake), "write", "shop.orders", str(tmp_path / f"rows.{ending}"))["rows"] == 2  # type: ignore[index]
+    assert answer("-w", str(lake), "write", "shop.orders", str(tmp_path / f"rows.{ending}"))["rows"] == 2
     table = tl.connect(lake).table("shop.orders")
     wanted = [(900, "new"), (901, None)]
     found = table.to_arrow(columns=["id", "status"], where="id >= 900").to_pylist()
@@ -478,7 +411,7 @@ def test_write_unpacks_compressed_texts(lake: Path, tmp_path: Path) -> None:
         content = put(tmp_path / f"rows.{kind}", kind)
         (tmp_path / f"rows.{kind}.gz").write_bytes(gzip.compress(content))
         done = answer("-w", str(lake), "write", "shop.orders", str(tmp_path / f"rows.{kind}.gz"))
-        assert done["rows"] == 2  # type: ignore[index]
+        assert done["rows"] == 2
 
 
 def test_nothing_between_commas_is_null_and_quotes_are_the_empty_text(lake: Path, tmp_path: Path) -> None:
@@ -556,19 +489,19 @@ def test_create_makes_the_table_from_the_file_once(tmp_path: Path) -> None:
     put(tmp_path / "rows.csv", "csv")
     for expected in (1, 2):
         done = answer("-w", lake, "write", "a.b", str(tmp_path / "rows.csv"), "--create", "--partition-by", "dt")
-        assert done["snapshot_ids"] == [expected]  # type: ignore[index]
+        assert done["snapshot_ids"] == [expected]
     table = tl.connect(lake).table("a.b")
     assert (table.partition_by, table.count()) == (("dt",), 4)
     path = str(tmp_path / "lake" / "a.db" / "by-path")
-    assert answer("--table-path", path, "write", str(tmp_path / "rows.csv"), "--create")["rows"] == 2  # type: ignore[index]
+    assert answer("--table-path", path, "write", str(tmp_path / "rows.csv"), "--create")["rows"] == 2
     assert tl.open_table(path).latest_snapshot().id == 1  # type: ignore[union-attr]
 
 
 def test_a_numbered_write_sent_twice_does_nothing(lake: Path, tmp_path: Path) -> None:
     put(tmp_path / "rows.csv", "csv")
     arguments = ("-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"), "--commit-user", "me")
-    assert answer(*arguments, "--identifier", "3")["repeated"] is False  # type: ignore[index]
-    assert answer(*arguments, "--identifier", "3")["repeated"] is True  # type: ignore[index]
+    assert answer(*arguments, "--identifier", "3")["repeated"] is False
+    assert answer(*arguments, "--identifier", "3")["repeated"] is True
     assert "already committed" in run(*arguments, "--identifier", "3").stdout
 
 
@@ -580,7 +513,7 @@ def test_an_overwrite_tells_what_it_replaces_and_asks(lake: Path, tmp_path: Path
     assert "replaces every row of shop.orders (189 rows now" in refused.stderr
     assert refused.exit_code == 0
     assert isinstance(CliRunner().invoke(cli, arguments, input="").exception, tl.InvalidInputError)
-    assert answer(*arguments)["done"] is False  # type: ignore[index]
+    assert answer(*arguments)["done"] is False
     assert table.count() == 189
     only = [*arguments, "--partition", "dt=2026-11-15"]
     assert CliRunner().invoke(cli, only, input="y\n").exit_code == 0
@@ -597,23 +530,6 @@ def test_an_overwrite_from_standard_input_needs_yes(lake: Path) -> None:
     assert tl.connect(lake).table("shop.orders").count() == 1
 
 
-# ------------------------------------------------------------------------------------------------ care
-
-
-def test_a_compaction_with_nothing_to_do_does_not_ask(lake: Path) -> None:
-    done = run("-w", str(lake), "compact", "shop.orders")
-    assert done.exit_code == 0
-    assert "nothing to do" in done.stdout
-    assert answer("-w", str(lake), "compact", "shop.orders", "--yes")["snapshot_ids"] == []  # type: ignore[index]
-
-
-def test_json_of_a_compaction_is_one_document(lake: Path) -> None:
-    table = tl.connect(lake).table("shop.orders")
-    for number in range(6):
-        table.write([{"id": 1000 + number, "dt": "2026-11-15"}])
-    assert answer("-w", str(lake), "compact", "shop.orders", "--yes")["files"] == 1  # type: ignore[index]
-
-
 def test_no_progress_bar_is_drawn_without_a_terminal(lake: Path, tmp_path: Path) -> None:
     put(tmp_path / "rows.csv", "csv")
     done = shell("-w", str(lake), "write", "shop.orders", str(tmp_path / "rows.csv"), cwd=tmp_path)
@@ -621,23 +537,17 @@ def test_no_progress_bar_is_drawn_without_a_terminal(lake: Path, tmp_path: Path)
     assert done.stderr == ""
 
 
-def test_the_demo_shows_each_step_and_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    run_demo(None, as_json=False)
+@pytest.mark.parametrize(("width", "boxed"), [(200, True), (12, False), (4, True)])
+def test_a_box_that_would_fold_its_headings_gives_way_to_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, boxed: bool
+) -> None:
+    from rich.console import Console
+
+    from tidelake.cli import output
+
+    monkeypatch.setattr(output, "console", lambda: Console(width=width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show_table(pa.table({"abcde": [1], "fghij": [2]}), title="t", as_json=False)
     drawn = capsys.readouterr().out
-    for line in (
-        "7 commits, 210 rows",
-        "repeated=True",
-        "column note added, schema 1",
-        "21 rows, 189 left",
-        "21 files became 3, 189 rows as before",
-        "30 rows at snapshot 1, 189 now",
-        "order 3",
-        "ok (10 snapshots, 3 files, 0 orphans)",
-    ):
-        assert line in drawn
-
-
-def test_the_demo_keeps_its_lake_where_it_is_told_and_never_mixes_with_others(tmp_path: Path) -> None:
-    assert run("demo", "--path", str(tmp_path / "lake")).exit_code == 0
-    assert tl.connect(tmp_path / "lake").table("shop.orders").count() == 189
-    assert isinstance(run("demo", "--path", str(tmp_path / "lake")).exception, tl.InvalidInputError)
+    assert ("┃" in drawn) is boxed
+    assert ("abcde  fghij" in drawn) is not boxed

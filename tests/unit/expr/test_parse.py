@@ -333,7 +333,7 @@ def test_an_unknown_name_gets_the_nearest_one_and_its_place():
     with pytest.raises(InvalidInputError, match="column is not known") as caught:
         where("a = 1\n  and dottedname = 2")
     assert caught.value.facts == {"position": "line 2, column 7", "column": "dottedname"}
-    assert caught.value.hint == "did you mean dotted.name?"
+    assert caught.value.hint == "did you mean dotted.name? a text stands in single quotes: 'dottedname'"
     with pytest.raises(InvalidInputError, match="function is not known") as caught:
         where("uper(s) = 'X'")
     assert caught.value.hint == "did you mean upper?"

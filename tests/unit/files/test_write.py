@@ -35,7 +35,9 @@ def rows(count: int, start: int = 0) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_statistics_are_those_of_a_pass_over_the_column(kind: str) -> None:
-    without = {"ARRAY", "MAP", "MULTISET", "ROW", "VECTOR", "VARIANT", "BLOB", "GEOMETRY", "GEOGRAPHY"}
+    without = {"BLOB", "GEOMETRY", "GEOGRAPHY"}
+    if kind == "parquet":  # nulls of nested columns are counted in the other formats
+        without |= {"ARRAY", "MAP", "MULTISET", "ROW", "VECTOR", "VARIANT"}
     for text, values in values_of(kind).items():
         fields = make_fields({"v": text})
         batches = [make_batch([{"v": value}, {}], fields) for value in values]

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tidelake.lsm.files import RunFile
-from tidelake.lsm.sections import partition_files, plan_split_groups
+from tidelake.lsm.sections import partition_files
+from tidelake.ops.scan.keyed import plan_split_groups
+from tidelake.ops.scan.options import SplitOptions
 from unit.lsm.trees import MB, file, names
 
 
@@ -35,8 +37,10 @@ def test_without_files_there_are_no_sections() -> None:
 
 
 def groups(files: list[RunFile], **how: Any) -> list[tuple[list[str], bool]]:
-    given = {"target_bytes": 128 * MB, "open_file_cost": 4 * MB, "one_version": False, **how}
-    return [(names(each.files), each.raw_convertible) for each in plan_split_groups(files, **given)]
+    one_version = how.pop("one_version", False)
+    options = SplitOptions(**{"target_bytes": 128 * MB, "open_file_cost": 4 * MB, **how})
+    found = plan_split_groups(files, options, one_version=one_version)
+    return [(names(each.files), each.raw_convertible) for each in found]
 
 
 def test_sections_are_packed_whole() -> None:

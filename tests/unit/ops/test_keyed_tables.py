@@ -91,13 +91,6 @@ def test_the_primary_key_cannot_be_updated(make):
         table.update({"k": "2"}, "k = 1")
 
 
-@pytest.mark.parametrize("engine", ["partial-update", "aggregation", "first-row"])
-def test_deletes_are_refused_by_name_where_the_engine_makes_nothing_of_them(make, engine):
-    table = make(**{"merge-engine": engine})
-    with pytest.raises(UnsupportedError, match="takes no deletions"):
-        table.delete("k = 1")
-
-
 def test_writers_compact_by_themselves_and_a_full_compaction_leaves_one_level(make):
     table = make()
     for number in range(5):
@@ -186,7 +179,7 @@ def test_why_tells_every_version_of_a_key(make):
     table.delete("k = 1")
     assert table.why({"k": 1}).row is None
     assert table.why({"k": 7}).versions.num_rows == 0
-    with pytest.raises(InvalidInputError, match="key is not whole"):
+    with pytest.raises(InvalidInputError, match="exactly the columns of the primary key"):
         table.why({})
 
 
@@ -219,3 +212,16 @@ def test_compactions_that_follow_each_other_are_told_as_one():
     assert [(each.file_name, each.level) for each in whole.before] == [("a", 0), ("b", 0)]
     assert [(each.file_name, each.level) for each in whole.after] == [("d", 5)]
     assert [each.file_name for each in passing([first, second])] == ["c"]
+
+
+def test_a_deletion_that_no_merge_could_take_is_refused_before_it_is_written(make):
+    table = make(merge_engine="partial-update")
+    table.write([{"k": 1, "v": "a", "n": 1}])
+    with pytest.raises(InvalidInputError, match="takes no deletions") as caught:
+        table.write([{"k": 2, "v": None, "n": None, "rowkind": "-D"}])
+    assert "ignore-delete" in str(caught.value.hint)
+    assert rows(table) == [{"k": 1, "v": "a", "n": 1}]
+    removing = make("d.removing", merge_engine="partial-update", **{"partial-update.remove-record-on-delete": "true"})
+    removing.write([{"k": 1, "v": "a", "n": 1}])
+    removing.write([{"k": 1, "v": None, "n": None, "rowkind": "-D"}])
+    assert rows(removing) == []

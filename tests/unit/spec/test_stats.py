@@ -319,6 +319,17 @@ def test_stored_bounds_that_cannot_be_trusted_are_unknown(low: float, high: floa
     assert columnar([(stats, None)], fields)["d"] == [(None, None, 0)]
 
 
+@pytest.mark.parametrize(
+    ("low", "lower"), [("ab  ", "ab"), ("new york", "new"), ("a\x01  ", "a"), ("é   ", "é"), ("abcd", "abcd")]
+)
+def test_bounds_that_orc_fills_up_with_blanks_do_not_hide_a_row(low: str, lower: str) -> None:
+    dtype = LengthType(Root.CHAR, length=4)
+    fields = (Field(0, "c", dtype),)
+    stats = SimpleStats(encode_row([low], [dtype]), encode_row(["ü   "], [dtype]), (0,))
+    assert decode_stats(stats, fields, None) == {"c": ColumnStats(lower, "ü   ", 0)}
+    assert columnar([(stats, None)], fields)["c"] == [(lower, "ü   ", 0)]
+
+
 def test_the_question_mark_that_java_writes_for_a_surrogate_is_no_maximum() -> None:
     fields = (Field(0, "s", STRING),)
     stats = SimpleStats(encode_row(["\ud7ff"], [STRING]), encode_row(["?"], [STRING]), (0,))

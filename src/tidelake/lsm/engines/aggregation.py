@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.lsm.engine import DELETE, INSERT, KIND, Ints, Versions, last_of_each
-from tidelake.lsm.engines.folding import fold_column, rows_of_groups
+from tidelake.lsm.engines.folding import FIRST_VALUES, fold_column, rows_of_groups
 
 if TYPE_CHECKING:
     from tidelake.lsm.aggregate import Aggregate
@@ -43,6 +43,7 @@ class Aggregation:
         newest = rows.take(pa.array(starts[1:] - 1))
         given: Ints | None = None
         deleted = np.zeros(versions.count, dtype=bool)
+        resets = np.full(versions.count, -1)
         if self.remove_on_delete and kinds is not None:
             resets = last_of_each(kinds == DELETE, starts)
             given = resets >= 0
@@ -54,9 +55,28 @@ class Aggregation:
             if name in columns:
                 values = rows.column(name).combine_chunks()
                 columns[name] = fold_column(function, values, starts, taken, given)
+                if given is not None and given.any() and function.name in FIRST_VALUES:
+                    columns[name] = _first_added(function.name, columns[name], name, versions, resets)
         if KIND in columns:
             columns[KIND] = pa.array(np.where(deleted, DELETE, INSERT).astype(np.int8))
         return pa.table(columns, schema=newest.schema), np.arange(versions.count)
+
+
+def _first_added(function: str, folded: pa.Array, column: str, versions: Versions, resets: Ints) -> pa.Array:
+    """The first value added, whether before or after the row that became the state, which itself was not added.
+
+    What was added before that row is gone, so then the row's own value stays.
+    """
+    values = versions.rows.column(column).combine_chunks()
+    assert versions.kinds is not None
+    added = (versions.kinds & 1) == 0
+    if function != "first_value":
+        added &= values.is_valid().to_numpy(zero_copy_only=False)
+    first = np.minimum.reduceat(np.where(added, np.arange(len(values)), len(values)), versions.starts[:-1])
+    kept = np.where((first > resets) & (first < len(values)), first, resets)
+    reset = resets >= 0
+    places = np.where(reset, len(folded) + kept, np.arange(len(folded)))
+    return pa.concat_arrays([folded, values]).take(pa.array(places))
 
 
 def _from(rows: pa.Table, starts: Ints, kinds: Ints, resets: Ints) -> tuple[pa.Table, Ints, Ints]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tidelake.lsm.aggregate import Aggregate
 
 Ints = np.ndarray[Any, Any]
+FIRST_VALUES: Final = frozenset({"first_value", "first_non_null_value", "first_not_null_value"})
+"""Functions that ask whether anything was added yet: a row that became the state as it is was not."""
 DEEP: Final = 8
 """Versions of a key from which on a tree of merges is less work than a chain."""
 

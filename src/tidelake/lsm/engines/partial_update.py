@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE, Ints, Versions, last_of_each
+from tidelake.lsm.engines.folding import FIRST_VALUES
 from tidelake.lsm.ranks import sequence_ranks
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class _Fold:
         self._from = {name: none.copy() for name in names}
         self._values = {name: pa.nulls(versions.count, self._columns[name].type) for name in self._folded}
         self._begun = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
+        self._fed = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
         self._deleted = np.zeros(versions.count, dtype=bool)
         self._inserted = np.zeros(versions.count, dtype=bool)
         self._last = none.copy()
@@ -205,6 +207,7 @@ class _Fold:
             places[keys] = rows
         for name in self._folded:
             self._put(name, keys, self._columns[name].take(pa.array(rows)))
+            self._begun[name][keys] = True
         for group in self._groups:
             group.state[keys] = np.where(group.empty[rows], -1, group.code[rows])
 
@@ -218,6 +221,9 @@ class _Fold:
 
     def _fold_value(self, name: str, keys: Ints, rows: Ints, *, reverse: bool) -> None:
         function, begun = self._folded[name], self._begun[name][keys]
+        if function.name in FIRST_VALUES:
+            self._keep_first(name, keys, rows, reverse=reverse)
+            return
         for going in (True, False):
             chosen, of_rows = keys[begun == going], rows[begun == going]
             if not len(chosen):
@@ -225,21 +231,34 @@ class _Fold:
             fresh = self._columns[name].take(pa.array(of_rows))
             if not going:
                 self._put(name, chosen, function.first(fresh))
-                continue
-            held = self._values[name].take(pa.array(chosen))
-            self._put(name, chosen, function.merge_reversed(held, fresh) if reverse else function.merge(held, fresh))
+            else:
+                held = self._values[name].take(pa.array(chosen))
+                folded = function.merge_reversed(held, fresh) if reverse else function.merge(held, fresh)
+                self._put(name, chosen, folded)
+        self._begun[name][keys] = True
+
+    def _keep_first(self, name: str, keys: Ints, rows: Ints, *, reverse: bool) -> None:
+        """The first value that was added stays; one that became the state by a row taken back was not added."""
+        fresh, held = self._columns[name].take(pa.array(rows)), self._values[name].take(pa.array(keys))
+        older, newer = (fresh, held) if reverse else (held, fresh)
+        takes = ~self._fed[name][keys]
+        if self._folded[name].name != "first_value":
+            takes &= _valid(newer)
+        places = np.where(takes, len(keys), 0) + np.arange(len(keys))
+        self._put(name, keys, pa.concat_arrays([older, newer]).take(pa.array(places)))
+        self._fed[name][keys[takes]] = True
 
     def _retract_value(self, name: str, keys: Ints, rows: Ints) -> None:
         if len(keys):
             held = self._values[name].take(pa.array(keys))
             self._put(name, keys, self._folded[name].retract(held, self._columns[name].take(pa.array(rows))))
+            self._begun[name][keys] = True
 
     def _put(self, name: str, keys: Ints, values: pa.Array) -> None:
         state = self._values[name]
         places = np.arange(len(state))
         places[keys] = len(state) + np.arange(len(keys))
         self._values[name] = pa.concat_arrays([state, values]).take(pa.array(places))
-        self._begun[name][keys] = True
 
     # -------------------------------------------------------------------------------------------- result
 

@@ -40,7 +40,7 @@ from tidelake.spec.avro import codec_name
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.manifest import ADD
 from tidelake.spec.progress import PROPERTY_PREFIX, Progress
-from tidelake.spec.snapshot import CommitKind
+from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.spec.types import with_nullable
 from tidelake.store.manifests import ManifestNames
 from tidelake.store.paths import DataPaths, PathOptions
@@ -61,6 +61,10 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("data-file.external-paths.strategy", "none"),
     ("type", "table"),
 )
+
+
+Guard = Callable[[Snapshot | None, tuple[CommitMessage, ...]], None]
+"""Looks at the newest snapshot and at the messages as they stand, and raises if they do not go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +136,12 @@ class Committer:
 
     # -------------------------------------------------------------------------------------------- commit
 
-    def commit(self, committable: Committable, *, recovering: bool = False) -> CommitResult:
+    def commit(self, committable: Committable, *, recovering: bool = False, guard: Guard | None = None) -> CommitResult:
         """Publish what writers prepared.
 
         Repeating a numbered commit is a no-op that tells `repeated`. `recovering` also checks the written part for
-        conflicts, because an old attempt may have been overtaken.
+        conflicts, because an old attempt may have been overtaken. `guard` is asked before every attempt to publish
+        the written part, and refuses it by raising.
 
         Raises:
             InvalidInputError: a number does not fit, or a file is added twice.
@@ -145,9 +150,11 @@ class Committer:
             StorageError: the storage failed, and nothing (more) was published.
         """
         self._validate(committable)
-        return self._numbered(committable, lambda published: self._commit_parts(committable, published, recovering))
+        return self._numbered(committable, lambda found: self._commit_parts(committable, found, recovering, guard))
 
-    def _commit_parts(self, committable: Committable, published: Published, recovering: bool) -> _Parts:
+    def _commit_parts(
+        self, committable: Committable, published: Published, recovering: bool, guard: Guard | None
+    ) -> _Parts:
         written, compacted = split_messages(committable.messages, default_buckets=self._bucket)
         if committable.is_batch:
             self._refuse_committed(written)
@@ -160,7 +167,7 @@ class Committer:
                 committable,
                 seen_id=published.seen_id,
                 kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
-                provider=self._written_provider(committable.messages, written),
+                provider=self._written_provider(committable.messages, written, guard),
                 # After a lost answer the same files may be there already, and only looking tells.
                 detect_conflicts=takes_away or recovering or self._unknown,
             )
@@ -198,8 +205,8 @@ class Committer:
                 return _Parts(tuple(done), compaction_lost=True)
             raise
 
-    def _written_provider(self, messages: Sequence[CommitMessage], written: Changes) -> _Rebasing:
-        return _Rebasing(self._store, messages, written, self._rebaser, self._bucket)
+    def _written_provider(self, messages: Sequence[CommitMessage], written: Changes, guard: Guard | None) -> _Rebasing:
+        return _Rebasing(self._store, messages, written, self._rebaser, self._bucket, guard)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)
@@ -506,11 +513,14 @@ class _Rebasing:
         written: Changes,
         rebaser: SequenceRebaser | None,
         default_buckets: int,
+        guard: Guard | None,
     ) -> None:
         self._store, self._messages, self._written = store, tuple(messages), written
-        self._rebaser, self._default_buckets = rebaser, default_buckets
+        self._rebaser, self._default_buckets, self._guard = rebaser, default_buckets, guard
 
     def __call__(self, state: State) -> Changes:
+        if self._guard is not None:
+            self._guard(state.snapshot, self._messages)
         messages = rebase_messages(self._store, self._messages, state.snapshot, self._rebaser)
         if messages != self._messages:
             self._messages = messages

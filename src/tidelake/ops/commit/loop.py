@@ -272,6 +272,13 @@ class Loop:
             self._last_safe = latest.id
         discard = self._options.discard_duplicate_files and request.kind is CommitKind.APPEND
         if not request.detect_conflicts and not discard:
+            if (
+                latest is not None
+                and self._shape.write_only
+                and self._shape.sequence_from_snapshot
+                and self._bucket > 0
+            ):
+                self._check_unseen_counts(state, changes, context)
             return changes
         # Also without a snapshot: what the commit deletes may have gone with a table that was dropped and made anew.
         partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
@@ -280,6 +287,13 @@ class Loop:
             changes = Changes(discard_duplicates(changes.delta, base), changes.changelog, changes.index)
         check_conflicts(base, changes, state.index, context)
         return changes
+
+    def _check_unseen_counts(self, state: State, changes: Changes, context: Context) -> None:
+        """Writers that start from the snapshot's sequence number looked at no file, and so not at its buckets."""
+        partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
+        columns = ("partition", "total_buckets")
+        base = live_entries(self._store.manifests, state.metas, partitions=partitions, columns=columns)
+        check_bucket_counts(pa.concat_tables([base.select(columns), changes.delta.select(columns)]), context)
 
     def _context(self, request: Request, latest: Snapshot | None) -> Context:
         schema = self._store.schema

@@ -1,29 +1,49 @@
-"""Compaction of a primary-key table: bucket by bucket, several at a time, one commit for all."""
+"""Compaction of the buckets of a primary-key table: which are due, and several of them at a time.
+
+Memory is bounded by the number of threads: each merges one bucket, window by window. If one bucket fails, what the
+others wrote is removed, whether it was finished by then or is finished later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from tidelake.expr.tree import Predicate
 from tidelake.files.options import FileOptions
 from tidelake.io.clock import local_time_ms
+from tidelake.io.executor import mutex
 from tidelake.lsm.levels import Levels, build_levels
 from tidelake.lsm.options import CompactionOptions
-from tidelake.lsm.pick import Compaction, first_state
+from tidelake.lsm.pick import Compaction, PickState, first_state
 from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.compact.buckets import Job
 from tidelake.ops.compact.keyed import Bucket, pick, run_compaction
+from tidelake.ops.compact.publish import remove_files
 from tidelake.ops.read.keyed import Merging
-from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
-from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.split import Split
-from tidelake.spec.data_file import DataFile, data_files
-from tidelake.store.paths import DataPaths
-from tidelake.store.table_store import TableStore
+from tidelake.spec.data_file import DataFile
 
 Progress = Callable[[int, int], None]
 """Told how many of how many steps are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A bucket with its levels, and what the picker remembers of it."""
+
+    bucket: Bucket
+    levels: Levels
+    state: PickState
+
+    def due(self, *, now_ms: int, full: bool = False) -> tuple[BucketCompaction | None, Tree]:
+        """The compaction that is due, if any, and the tree to ask next time.
+
+        Raises:
+            UnsupportedError: the table's compactions do more than merge.
+        """
+        chosen, state = pick(self.levels, self.bucket, self.state, now_ms=now_ms, full=full)
+        found = None if chosen is None else BucketCompaction(self.bucket, self.levels, chosen)
+        return found, replace(self, state=state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,70 +55,102 @@ class BucketCompaction:
     compaction: Compaction
 
     @property
+    def split(self) -> Split:
+        """The bucket it concerns."""
+        return self.bucket.split
+
+    @property
     def files(self) -> tuple[DataFile, ...]:
         """The files it takes in."""
         return tuple(file.meta for file in self.compaction.files)
 
+    @property
+    def output_level(self) -> int:
+        """The level of what it makes."""
+        return self.compaction.output_level
 
-def plan_buckets(
-    store: TableStore, paths: DataPaths, options: Mapping[str, str], *, full: bool, where: Predicate | None, thin: bool
-) -> tuple[BucketCompaction, ...]:
-    """The compactions that are due in the newest snapshot; `where` chooses partitions.
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A bucket that was compacted: the message that says so, and the levels once it is committed."""
+
+    message: CommitMessage
+    levels: Levels
+
+
+def open_trees(job: Job, buckets: Sequence[Split]) -> list[Tree]:
+    """Buckets of a primary-key table, given with all their files, as trees."""
+    merging = Merging(job.store.schema, job.options)
+    tuned, files = CompactionOptions.parse(job.options), FileOptions.parse(job.options)
+    trees = []
+    for split in buckets:
+        levels = build_levels(merging.files(split.files), num_levels=tuned.num_levels)
+        bucket = Bucket(job.store, replace(split, files=()), merging, files, tuned, job.thin)
+        trees.append(Tree(bucket, levels, first_state(levels)))
+    return trees
+
+
+def plan_buckets(job: Job, buckets: Sequence[Split], *, full: bool) -> tuple[BucketCompaction, ...]:
+    """The compactions that are due in these buckets, given with all their files.
 
     Raises:
         UnsupportedError: the table's compactions do more than merge.
     """
-    snapshot = store.snapshots.latest()
-    if snapshot is None:
-        return ()
-    schema = store.schema
-    partitions: PartitionFilter = EVERY_PARTITION
-    if where is not None:
-        partitions = PartitionPredicate(where, tuple(schema.partition_keys), tuple(schema.partition_types))
-    entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot), partitions=partitions)
-    ordered = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")])
-    places = zip(*(ordered.column(name).to_pylist() for name in ("partition", "bucket", "total_buckets")), strict=True)
-    merging, tuned = Merging(schema, options), CompactionOptions.parse(options)
-    now = local_time_ms(store.env.clock)
-    found = []
-    for (partition, number), group in groupby(zip(places, data_files(ordered), strict=True), key=lambda x: x[0][:2]):
-        members = list(group)
-        if number < 0:
-            continue
-        split = Split(
-            snapshot_id=snapshot.id,
-            partition=partition,
-            bucket=number,
-            bucket_path=paths.bucket(partition, number),
-            total_buckets=members[0][0][2],
-            files=(),
-        )
-        bucket = Bucket(store, split, merging, FileOptions.parse(options), tuned, thin)
-        levels = build_levels(merging.files([file for _, file in members]), num_levels=tuned.num_levels)
-        chosen, _ = pick(levels, bucket, first_state(levels), now_ms=now, full=full)
-        if chosen is not None:
-            found.append(BucketCompaction(bucket, levels, chosen))
-    return tuple(found)
+    now = local_time_ms(job.store.env.clock)
+    found = (tree.due(now_ms=now, full=full)[0] for tree in open_trees(job, buckets))
+    return tuple(each for each in found if each is not None)
 
 
-def compact_buckets(plan: tuple[BucketCompaction, ...], progress: Progress | None = None) -> list[CommitMessage]:
-    """Carry compactions out, as many at a time as the lake has threads.
+def compact_buckets(
+    job: Job, plan: Sequence[BucketCompaction], progress: Progress | None = None
+) -> tuple[Compacted, ...]:
+    """Carry compactions out, as many at a time as the lake has threads; the answers are in the order of the plan.
 
     Raises:
-        FormatError: a file is missing or damaged.
-        StorageError: the storage failed; what was written is left to orphan cleaning.
+        FormatError: a file is missing or damaged; nothing is left behind.
+        StorageError: the storage failed; nothing is left behind that it lets us remove.
     """
-    done = 0
+    gathered = _Gathered(job, len(plan), progress)
 
-    def act(each: BucketCompaction) -> CommitMessage:
-        nonlocal done
-        increment, _ = run_compaction(each.bucket, each.levels, each.compaction)
-        split = each.bucket.split
-        done += 1
-        if progress:
-            progress(done, len(plan))
-        return CommitMessage(
+    def act(number: int) -> None:
+        if gathered.stopped:
+            return
+        each = plan[number]
+        increment, levels = run_compaction(each.bucket, each.levels, each.compaction)
+        split = each.split
+        message = CommitMessage(
             partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, compact=increment
         )
+        gathered.take(number, Compacted(message, levels))
 
-    return plan[0].bucket.store.env.executor.map(act, plan) if plan else []
+    try:
+        job.store.env.executor.map(act, range(len(plan)))
+    except BaseException:
+        gathered.stop()
+        raise
+    return tuple(gathered.made[number] for number in range(len(plan)))
+
+
+class _Gathered:
+    """What threads have finished; once stopped, nothing stays that nobody would commit."""
+
+    def __init__(self, job: Job, count: int, progress: Progress | None) -> None:
+        self._job, self._count, self._progress = job, count, progress
+        self._lock = mutex()
+        self.made: dict[int, Compacted] = {}
+        self.stopped = False
+
+    def take(self, number: int, compacted: Compacted) -> None:
+        with self._lock:
+            late = self.stopped
+            if not late:
+                self.made[number] = compacted
+                if self._progress:
+                    self._progress(len(self.made), self._count)
+        if late:  # another bucket failed meanwhile
+            remove_files(self._job, [compacted.message])
+
+    def stop(self) -> None:
+        with self._lock:
+            self.stopped = True
+        remove_files(self._job, [each.message for each in self.made.values()])

@@ -9,10 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 
+from tidelake.errors import InvalidInputError
 from tidelake.files.options import FileOptions, codec_of
 from tidelake.ops.commit.options import check_options
 from tidelake.ops.scan.batch import check_read_options
 from tidelake.spec.option_catalog import check_values, unknown_keys
+from tidelake.spec.schema import Schema
 
 _CODEC_KEYS = frozenset({"file.format", "file.compression"})
 _READ_PREFIXES = ("scan.", "incremental-", "log.scan", "source.split.")
@@ -31,6 +33,27 @@ def check_given(given: Mapping[str, str], options: Mapping[str, str]) -> None:
     if _CODEC_KEYS & given.keys():
         files = FileOptions.parse({key: options[key] for key in _CODEC_KEYS if key in options})
         codec_of(files.format, files.compression)
+
+
+def check_engine(schema: Schema, before: Schema | None = None) -> None:
+    """Refuse a primary-key table that could never be merged; one that already was so before can still be changed.
+
+    Raises:
+        InvalidInputError: a column has a function that does not exist or does not fit its type.
+    """
+    if not schema.primary_keys or "merge-engine" not in schema.options:
+        return
+    from tidelake.lsm.engines.build import engine_for  # only tables with such an engine need it
+
+    try:
+        engine_for(schema, schema.options)
+    except InvalidInputError:
+        if before is not None:
+            try:
+                engine_for(before, before.options)
+            except InvalidInputError:
+                return
+        raise
 
 
 def warn_unknown(keys: Iterable[str], *, stacklevel: int = 3) -> None:

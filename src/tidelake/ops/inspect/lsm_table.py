@@ -1,12 +1,16 @@
-"""The levels of a primary-key table in numbers, from its metadata alone: one row per bucket and level."""
+"""The levels of a primary-key table in numbers, from its metadata alone: one row per bucket and level.
+
+The state comes from the manifests of the snapshot. What compactions wrote for each byte that writes brought comes from
+the changes of the snapshots before it that are still there, the newest of them if they are many.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
 from tidelake.io.clock import local_time_ms
@@ -16,9 +20,10 @@ from tidelake.lsm.levels import build_levels
 from tidelake.lsm.measure import measure
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import first_state
-from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.spec.data_file import data_files
-from tidelake.spec.snapshot import Snapshot
+from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.ops.scan.split import bucket_splits
+from tidelake.spec.manifest import ADD, DELETE
+from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -37,10 +42,18 @@ SCHEMA: Final = pa.schema(
         pa.field("compaction_debt_bytes", pa.int64(), nullable=False),
         pa.field("full_compaction_bytes", pa.int64(), nullable=False),
         pa.field("read_amplification", pa.float64(), nullable=False),
+        pa.field("write_amplification", pa.float64()),
         pa.field("space_amplification", pa.float64(), nullable=False),
     ]
 )
 """What belongs to a bucket as a whole is repeated for each of its levels."""
+_WHOLE: Final = SCHEMA.names[9:]
+_COLUMNS: Final = ("kind", "partition", "bucket", "file_name", "file_size")
+_MADE: Final = pa.schema(
+    {"partition": pa.large_binary(), "bucket": pa.int32(), "file_size": pa.int64(), "compacted": pa.bool_()}
+)
+_SNAPSHOTS_MAX: Final = 100
+"""Snapshots whose changes are looked at for what writes and compactions wrote."""
 
 
 def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], snapshot: Snapshot | None) -> pa.Table:
@@ -57,27 +70,59 @@ def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], s
     if snapshot is None:
         return SCHEMA.empty_table()
     entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot))
-    ordered = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")])
-    places = zip(*(ordered.column(name).to_pylist() for name in ("partition", "bucket")), strict=True)
+    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     types = [schema.field(name).type for name in schema.trimmed_primary_keys]
     tuned, merge = CompactionOptions.parse(options), MergeOptions.parse(options)
     now = local_time_ms(store.env.clock)
+    written = written_bytes(store, snapshot)
     rows: list[dict[str, Any]] = []
-    for (partition, bucket), group in groupby(zip(places, data_files(ordered), strict=True), key=lambda x: x[0]):
-        levels = build_levels(run_files([file for _, file in group], types), num_levels=tuned.num_levels)
-        report = measure(levels, tuned, now_ms=now, state=first_state(levels), needs_lookup=merge.needs_lookup)
-        whole = {
-            name: getattr(report, name)
-            for name in (
-                "sorted_runs",
-                "compaction_debt_bytes",
-                "full_compaction_bytes",
-                "read_amplification",
-                "space_amplification",
-            )
-        }
-        for level in report.levels:
-            if level.files:
-                own = {name: getattr(level, name) for name in SCHEMA.names[2:9]}
-                rows.append({"partition": paths.partition(partition), "bucket": bucket, **own, **whole})
+    for split in bucket_splits(entries, snapshot.id, paths):
+        levels = build_levels(run_files(split.files, types), num_levels=tuned.num_levels)
+        appended, compacted = written.get((split.partition, split.bucket), (0, 0))
+        report = measure(
+            levels,
+            tuned,
+            now_ms=now,
+            state=first_state(levels),
+            needs_lookup=merge.needs_lookup,
+            appended_bytes=appended,
+            compacted_bytes=compacted,
+        )
+        whole = {name: getattr(report, name) for name in _WHOLE}
+        place = {"partition": paths.partition(split.partition), "bucket": split.bucket}
+        rows += [
+            {**place, **{name: getattr(level, name) for name in SCHEMA.names[2:9]}, **whole}
+            for level in report.levels
+            if level.files
+        ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def written_bytes(store: TableStore, snapshot: Snapshot) -> dict[tuple[bytes, int], tuple[int, int]]:
+    """What writes and what compactions wrote to each bucket, over the snapshots up to this one that are kept.
+
+    A file that a compaction only moved to another level was not written.
+    """
+    first = max(store.snapshots.earliest_id() or 1, snapshot.id - _SNAPSHOTS_MAX + 1)
+
+    def made(snapshot_id: int) -> pa.Table:
+        found = store.snapshots.find(snapshot_id)
+        if found is None or found.commit_kind is CommitKind.ANALYZE:
+            return _MADE.empty_table()
+        entries = read_changes(store.manifests, delta_manifests(store.manifests, found), columns=_COLUMNS)
+        gone = entries.filter(pc.equal(entries.column("kind"), DELETE)).column("file_name").combine_chunks()
+        moved = pc.is_in(entries.column("file_name"), value_set=gone)
+        added = entries.filter(pc.and_not(pc.equal(entries.column("kind"), ADD), moved))
+        compacted = pa.repeat(pa.scalar(found.commit_kind is CommitKind.COMPACT), added.num_rows)
+        return added.select(_MADE.names[:3]).append_column("compacted", compacted).cast(_MADE)
+
+    tables = store.env.executor.map(made, range(first, snapshot.id + 1))
+    grouped = pa.concat_tables(tables).group_by(_MADE.names[:2] + _MADE.names[3:], use_threads=False)
+    sums = grouped.aggregate([("file_size", "sum")])
+    written: dict[tuple[bytes, int], tuple[int, int]] = {}
+    for row in sums.to_pylist():
+        appended, compacted = written.get((row["partition"], row["bucket"]), (0, 0))
+        size = row["file_size_sum"]
+        both = (appended, compacted + size) if row["compacted"] else (appended + size, compacted)
+        written[row["partition"], row["bucket"]] = both
+    return written

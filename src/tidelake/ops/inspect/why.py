@@ -16,6 +16,7 @@ from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions
 from tidelake.lsm.kernel import Piece, merge
 from tidelake.lsm.ranks import sequence_ranks
+from tidelake.notebook import counted
 from tidelake.ops.read.append import read_data_file
 from tidelake.ops.read.keyed import KeyedRequest, Merging
 from tidelake.ops.scan.keyed import plan_keyed
@@ -45,7 +46,10 @@ class Why:
     rule: str
 
     def __str__(self) -> str:
-        lines = [f"key {dict(self.key)}: {self.versions.num_rows} versions; {self.rule}"]
+        count = self.versions.num_rows
+        if not count:
+            return f"key {dict(self.key)}: no file holds a version of it, so it shows no row"
+        lines = [f"key {dict(self.key)}: {counted(count, 'version')}; {self.rule}"]
         lines += [
             f"  {row['kind']} sequence {row['sequence']} level {row['level']} {row['file']}"
             for row in self.versions.to_pylist()
@@ -65,10 +69,19 @@ def why(
     schema = store.schema
     if not schema.primary_keys:
         raise InvalidInputError("table has no primary key", table=store.env.io.root, hint="filter its rows instead")
+    wanted_key = ", ".join(schema.primary_keys)
+    if not isinstance(key, Mapping):
+        raise InvalidInputError(
+            "key is no mapping", got=type(key).__name__, hint=f"give {{column: value}} for {wanted_key}"
+        )
     if set(key) != set(schema.primary_keys):
         raise InvalidInputError(
-            "key is not whole", given=", ".join(key) or "nothing", hint=f"give {', '.join(schema.primary_keys)}"
+            "key does not have exactly the columns of the primary key",
+            given=", ".join(map(str, key)) or "nothing",
+            hint=f"give a value for each of {wanted_key}",
         )
+    if None in key.values() and not any(schema.field(name).type.nullable for name in key if key[name] is None):
+        raise InvalidInputError("a key column is never null", hint=f"give a value for each of {wanted_key}")
     parts: list[Predicate] = [col(name) == value for name, value in key.items()]
     where = And(tuple(parts))
     plan = plan_keyed(
@@ -88,7 +101,10 @@ def why(
     shape = replace(merging.plan((), ordered=True, drop_retracts=True), by_age=False)
     merged = list(merge([iter([piece]) for piece in pieces], shape))
     rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
-    return Why(dict(key), _versions(pieces, names, merge_options), rows[0] if rows else None, _rule(merge_options))
+    versions = _versions(pieces, names, merge_options)
+    # The key as the table has it: a command line gives texts.
+    known = {name: versions.column(name)[0].as_py() for name in key} if versions.num_rows else dict(key)
+    return Why(known, versions, rows[0] if rows else None, _rule(merge_options))
 
 
 def _versions(pieces: list[Piece], names: list[str], merge_options: MergeOptions) -> pa.Table:

@@ -41,11 +41,19 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
     known = consumers.find(consumer_id)
     if next_snapshot is None:
         if known is None:
-            raise NotFoundError("consumer does not exist", code="consumer-not-found", consumer=consumer_id)
+            names = ", ".join(sorted(consumers.files())[:20])
+            raise NotFoundError(
+                "consumer does not exist",
+                code="consumer-not-found",
+                consumer=consumer_id,
+                hint=f"consumers are {names}" if names else "the table has no consumer",
+            )
         consumers.delete(consumer_id)
         return
     if next_snapshot < 1:
-        raise InvalidInputError("a consumer reads from snapshot 1 on", next_snapshot=next_snapshot)
+        raise InvalidInputError(
+            "a consumer reads from snapshot 1 on", next_snapshot=next_snapshot, hint="give 1 or more"
+        )
     unknown = {} if known is None else known.unknown
     consumers.write(consumer_id, Consumer(next_snapshot=next_snapshot, unknown=unknown))
 

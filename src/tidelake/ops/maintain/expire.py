@@ -21,6 +21,7 @@ from enum import Enum
 import pyarrow as pa
 
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.notebook import counted
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.holders import (
     BranchView,
@@ -118,8 +119,13 @@ class Retention:
     limit: int
 
     def __post_init__(self) -> None:
+        for name, value in (("retain_min", self.retain_min), ("retain_max", self.retain_max), ("limit", self.limit)):
+            if not isinstance(value, int):
+                raise InvalidInputError(f"{name} is no number", got=repr(value)[:80], hint="give a whole number")
         if self.retain_min < 1:
-            raise InvalidInputError("at least one snapshot must be retained", retain_min=self.retain_min)
+            raise InvalidInputError(
+                "at least one snapshot must be retained", retain_min=self.retain_min, hint="give 1 or more"
+            )
         if self.retain_max < self.retain_min:
             raise InvalidInputError(
                 "the most snapshots to retain are fewer than the least",
@@ -174,7 +180,7 @@ class ExpirePlan:
     def __str__(self) -> str:
         if not self.snapshot_ids:
             return "nothing to expire"
-        return f"{len(self.snapshot_ids)} snapshots ({self.begin} to {self.end - 1}): {self.files}"
+        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({self.begin} to {self.end - 1}): {self.files}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +193,8 @@ class ExpireResult:
     reason: str | None = None
 
     def __str__(self) -> str:
-        text = f"{len(self.snapshot_ids)} snapshots expired: {self.files}"
-        return f"{text}; {len(self.left)} files left: {self.reason}" if self.left else text
+        text = f"{counted(len(self.snapshot_ids), 'snapshot')} expired: {self.files}"
+        return f"{text}; {counted(len(self.left), 'file')} left: {self.reason}" if self.left else text
 
 
 def plan_expire(

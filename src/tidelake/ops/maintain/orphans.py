@@ -25,6 +25,7 @@ from tidelake.errors import (
     UnsupportedError,
 )
 from tidelake.io.fileio import FileStatus
+from tidelake.notebook import counted
 from tidelake.ops.maintain.deletion import run_deletion
 from tidelake.ops.maintain.holders import (
     BranchView,
@@ -69,7 +70,7 @@ class OrphanPlan:
     """What held files when the plan was made."""
 
     def __str__(self) -> str:
-        return f"{len(self.paths)} orphans, {self.size:,} bytes"
+        return f"{counted(len(self.paths), 'orphan')}, {self.size:,} bytes"
 
 
 def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> OrphanPlan:
@@ -91,7 +92,7 @@ def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> 
         raise InvalidInputError(
             "orphans must be at least a day old, because running jobs have not committed their files yet",
             older_than_ms=older_than_ms,
-            hint="choose a moment at least one day ago",
+            hint="choose a moment at least one day ago, such as `1 d`",
         )
     _refuse_external(store)
     # Candidates first: what is written after this listing is not among them, whatever refers to it later.

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.notebook import counted
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.maintain.holders import changelog_files
 from tidelake.ops.maintain.tags import created, tag_store
@@ -37,8 +38,9 @@ class RollbackPlan:
 
     def __str__(self) -> str:
         return (
-            f"back to snapshot {self.target.id}: {len(self.snapshot_ids)} snapshots, {len(self.tags)} tags and "
-            f"{len(self.changelog_ids)} changelogs go; their files stay until orphans are removed"
+            f"back to snapshot {self.target.id}: {counted(len(self.snapshot_ids), 'snapshot')}, "
+            f"{counted(len(self.tags), 'tag')} and {counted(len(self.changelog_ids), 'changelog')} go; "
+            "their files stay until orphans are removed"
         )
 
 

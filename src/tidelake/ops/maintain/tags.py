@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.io.clock import local_time_ms
 from tidelake.io.fileio import Created, Exists, Outcome
+from tidelake.notebook import counted
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.expire import Holding, add_branch, add_changelogs, hold_taken_back, plan_again
 from tidelake.ops.maintain.holders import View, look, moved, read_snapshots, read_tags
@@ -74,13 +75,22 @@ def create_tag(
         raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=options.callbacks)
     snapshot = store.snapshots.latest() if snapshot_id is None else store.snapshots.get(snapshot_id)
     if snapshot is None:
-        raise NotFoundError("table has no snapshot to tag", code="snapshot-not-found", table=store.env.io.root)
+        raise NotFoundError(
+            "table has no snapshot to tag",
+            code="snapshot-not-found",
+            table=store.env.io.root,
+            hint="write to the table first",
+        )
     chosen = f"snapshot-{snapshot.id}" if name is None else name
     lifetime = options.time_retained_ms if time_retained_ms is None else time_retained_ms
     tag = Tag(snapshot=snapshot)
     if lifetime is not None:
         if lifetime <= 0:
-            raise InvalidInputError("a tag must be retained for some time", time_retained_ms=lifetime)
+            raise InvalidInputError(
+                "a tag must be retained for some time",
+                time_retained_ms=lifetime,
+                hint="write it as `90 d`, or leave it out",
+            )
         created_ns = local_time_ms(store.env.clock) * _NANOS_PER_MS
         tag = replace(tag, create_time_ns=created_ns, time_retained_ns=lifetime * _NANOS_PER_MS)
     if not _publish(store, chosen, tag):
@@ -161,7 +171,9 @@ class TagDeletion:
     """What held files when the plan was made."""
 
     def __str__(self) -> str:
-        return f"{len(self.tags)} tags ({', '.join(self.tags[:5])}): {self.files}" if self.tags else "no tag to delete"
+        if not self.tags:
+            return "no tag to delete"
+        return f"{counted(len(self.tags), 'tag')} ({', '.join(self.tags[:5])}): {self.files}"
 
 
 def plan_tag_deletion(store: TableStore, paths: DataPaths, name: str) -> TagDeletion:

@@ -56,5 +56,13 @@ def before_ms(value: Moment | timedelta, now_ms: int) -> int:
         try:
             return now_ms - parse_duration(value)
         except ValueError:
+            pass
+        try:
             return moment_ms(value)
+        except InvalidInputError as cause:
+            raise InvalidInputError(
+                "time cannot be understood",
+                value=value,
+                hint="write a moment as 2026-11-15 12:00:00, or how long ago as `7 d`",
+            ) from cause
     return moment_ms(value)

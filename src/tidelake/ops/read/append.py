@@ -76,9 +76,15 @@ def read_splits(store: TableStore, splits: Iterable[Split], request: ReadRequest
 
 
 def read_data_file(
-    store: TableStore, split: Split, file: DataFile, request: ReadRequest, *, batch_rows: int = BATCH_ROWS
+    store: TableStore,
+    split: Split,
+    file: DataFile,
+    request: ReadRequest,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    row_numbers: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a split.
+    """The rows of one file of a split; with `row_numbers` also the place of each in the file.
 
     Raises:
         FormatError: the file is missing or damaged, or lies outside the table and its external roots.
@@ -98,6 +104,7 @@ def read_data_file(
             where=request.where,
             filter_fields=request.schema.fields,
             batch_rows=batch_rows,
+            row_numbers=row_numbers,
             share=request.share,
             file_size=file.file_size,
             row_count=file.row_count,
@@ -110,14 +117,14 @@ def read_data_file(
         if request.ignore_lost_files:
             _LOG.warning("left out a data file that is gone: %s", path)
             return
-        raise FormatError(
-            "data file is missing",
-            code="file-missing",
-            path=path,
-            table=store.env.io.root,
-            snapshot_id=split.snapshot_id,
-            hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
-        ) from cause
+        facts = {"path": path, "table": store.env.io.root, "snapshot_id": split.snapshot_id}
+        if split.branch is None and not store.snapshots.exists(split.snapshot_id) and not store.is_dropped():
+            hint = "read the table again; a tag or a longer snapshot.time-retained keeps what long reads need"
+            raise NotFoundError(
+                "snapshot expired while it was read", code="snapshot-expired", hint=hint, **facts
+            ) from cause
+        hint = "the snapshot expired or the table was dropped meanwhile: open it again; else run check()"
+        raise FormatError("data file is missing", code="file-missing", hint=hint, **facts) from cause
 
 
 def _file_fields(store: TableStore, split: Split, file: DataFile) -> Sequence[Field]:

@@ -7,13 +7,14 @@ of a key alike and is pushed down to the files; any other is asked of the merged
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import InvalidInputError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
@@ -52,8 +53,10 @@ class Merging:
         keys = [self.schema.field(name).type for name in self.schema.trimmed_primary_keys]
         return tuple(run_files(files, keys))
 
-    def plan(self, files: Sequence[RunFile], *, ordered: bool, drop_retracts: bool) -> MergePlan:
-        """How versions that lie in these files are merged."""
+    def plan(
+        self, files: Sequence[RunFile], *, ordered: bool, drop_retracts: bool, output: tuple[str, ...] | None = None
+    ) -> MergePlan:
+        """How versions that lie in these files are merged, and which columns come out."""
         chosen = MergeOptions.parse(self.options)
         return MergePlan(
             KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
@@ -64,6 +67,7 @@ class Merging:
             newest_level_only=chosen.needs_lookup,
             ordered=ordered,
             drop_retracts=drop_retracts,
+            output=output,
         )
 
     def buffer_plan(self) -> MergePlan:
@@ -90,8 +94,47 @@ def read_keyed_split(store: TableStore, split: Split, request: ReadRequest, merg
 
     Raises:
         FormatError: a file is missing or damaged.
+        InvalidInputError: a version is one that the merge engine does not accept, or a merge gives a null where the
+            table has none.
+    """
+    required = [field.name for field in request.fields if not field.type.nullable]
+    for rows in _rows_of(store, split, request, merging):
+        _refuse_nulls(rows, required)
+        yield rows
+
+
+def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
+    """How many rows a split has: by the metadata where files are alone, by a merge of their keys where they overlap.
+
+    Raises:
+        FormatError: a file is missing or damaged.
         InvalidInputError: a version is one that the merge engine does not accept.
     """
+    if split.raw_convertible:
+        return sum(file.row_count for file in split.files)
+    columns = merge_columns(merging.schema, merging.options, ())
+    count = 0
+    for section in partition_files(merging.files(split.files)):
+        if _needs_no_merge(section):
+            count += sum(file.meta.row_count for file in section.files)
+        else:
+            merged = merge_section(store, split, section, merging, columns, drop_retracts=True)
+            count += sum(rows.num_rows for rows in merged)
+    return count
+
+
+def _refuse_nulls(rows: pa.Table, required: Sequence[str]) -> None:
+    wrong = next((name for name in required if rows.column(name).null_count), None)
+    if wrong is not None:
+        raise InvalidInputError(
+            "column declared NOT NULL holds a null once its versions are merged",
+            code="null-in-not-null",
+            column=wrong,
+            hint=f'retractions and overflows leave nulls: alter(nullable={{"{wrong}": True}}) lets them be read',
+        )
+
+
+def _rows_of(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
     if split.raw_convertible:
         for file in split.files:
             yield from _plain(store, split, file, request)
@@ -103,7 +146,7 @@ def read_keyed_split(store: TableStore, split: Split, request: ReadRequest, merg
 def _section(
     store: TableStore, split: Split, section: Section, request: ReadRequest, merging: Merging
 ) -> Iterator[pa.Table]:
-    if len(section.runs) == 1 and not any(file.may_hold_deletes for file in section.files):
+    if _needs_no_merge(section):
         for file in section.files:
             yield from _plain(store, split, file.meta, request)
         return
@@ -119,10 +162,15 @@ def _section(
         columns,
         where=keys_only if keys_only is not None and keys_only.columns() else None,
         drop_retracts=True,
+        output=wanted,
     ):
         kept = rows if where is None else rows.filter(_mask(where, rows))
         if kept.num_rows:
             yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
+
+
+def _needs_no_merge(section: Section) -> bool:
+    return len(section.runs) == 1 and not any(file.may_hold_deletes for file in section.files)
 
 
 def merge_section(
@@ -136,6 +184,8 @@ def merge_section(
     ordered: bool = False,
     drop_retracts: bool = False,
     whole: bool = False,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
+    output: tuple[str, ...] | None = None,
 ) -> Iterator[pa.Table]:
     """The merged rows of a section.
 
@@ -149,9 +199,11 @@ def merge_section(
         ordered: Whether rows come out by key.
         drop_retracts: Whether keys that end in a deletion are left out.
         whole: Whether sequence numbers and kinds are read whatever the merge needs.
+        keep: Leaves out versions before they are merged.
+        output: The columns that come out; all that are read if None.
     """
     files = section.files
-    plan = merging.plan(files, ordered=ordered, drop_retracts=drop_retracts)
+    plan = merging.plan(files, ordered=ordered, drop_retracts=drop_retracts, output=output)
     fields: list[Field] = [merging.schema.field(name) for name in columns]
     if whole or not plan.by_age:
         fields.append(SEQUENCE_FIELD)
@@ -159,7 +211,7 @@ def merge_section(
         fields.append(KIND_FIELD)
     request = KeyedRequest(schema=merging.schema, columns=tuple(columns), where=where, wanted=tuple(fields))
     ages = {file.name: age for age, file in enumerate(sorted(files, key=lambda file: file.meta.min_sequence))}
-    yield from merge([_pieces(store, split, run, request, ages) for run in section.runs], plan)
+    yield from merge([_pieces(store, split, run, request, ages, keep) for run in section.runs], plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +227,17 @@ class KeyedRequest(ReadRequest):
 
 
 def _pieces(
-    store: TableStore, split: Split, run: Sequence[RunFile], request: KeyedRequest, ages: Mapping[str, int]
+    store: TableStore,
+    split: Split,
+    run: Sequence[RunFile],
+    request: KeyedRequest,
+    ages: Mapping[str, int],
+    keep: Callable[[pa.Table], pa.Table] | None,
 ) -> Iterator[Piece]:
     for file in run:
         for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS):
-            yield Piece(pa.Table.from_batches([batch]), ages[file.name], file.level)
+            rows = pa.Table.from_batches([batch])
+            yield Piece(rows if keep is None else keep(rows), ages[file.name], file.level)
 
 
 def _plain(store: TableStore, split: Split, file: DataFile, request: ReadRequest) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.split import Split
+from tidelake.spec.schema import Schema
 from tidelake.store.table_store import TableStore
 
 _PARTS_MAX, _PART_ROWS = 8, 1 << 19
@@ -60,6 +61,24 @@ def read_all(
         return list(read_rows(store, [piece[0]], replace(request, limit=None, share=piece[1]), options))
 
     return [batch for batches in store.env.executor.map(read, pieces) for batch in batches]
+
+
+def count_rows(store: TableStore, splits: Iterable[Split], schema: Schema, options: Mapping[str, str]) -> int:
+    """How many rows splits have; only what has to be merged is read, and of that the keys.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+        InvalidInputError: a version is one that the merge engine does not accept.
+    """
+    splits = list(splits)
+    known = sum(file.row_count for split in splits if split.raw_convertible for file in split.files)
+    merged = [split for split in splits if not split.raw_convertible]
+    if not merged:
+        return known
+    from tidelake.ops.read.keyed import Merging, count_keyed_split  # append tables do without the tree
+
+    merging = Merging(schema, options)
+    return known + sum(store.env.executor.map(lambda split: count_keyed_split(store, split, merging), merged))
 
 
 def _pieces(split: Split) -> Iterator[tuple[Split, tuple[int, int]]]:

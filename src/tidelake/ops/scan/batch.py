@@ -48,6 +48,8 @@ class BatchRead:
     options: Mapping[str, str] = field(default_factory=dict)
     changes: Added | None = None
     """The changes to read instead of what the options say."""
+    optimized: bool = False
+    """Whether a primary-key table is read without a merge: its lowest level alone, as full compactions left it."""
 
 
 def check_read_options(options: Mapping[str, str]) -> None:
@@ -192,6 +194,7 @@ def _plan_state(
             where=read.where,
             options=splits,
             table_options=read.options,
+            optimized=read.optimized,
         )
     return plan_append(
         store,

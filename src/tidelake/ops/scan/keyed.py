@@ -7,26 +7,23 @@ that does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.expr.evaluate import matches
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions
-from tidelake.lsm.files import run_files
-from tidelake.lsm.sections import plan_split_groups
+from tidelake.lsm.files import RunFile, run_files
+from tidelake.lsm.options import CompactionOptions
+from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
-from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.planner import Plan, files_that_may_match, prune_buckets, refuse_unreadable
-from tidelake.ops.scan.split import Split
-from tidelake.spec.data_file import data_files
+from tidelake.ops.scan.planner import Plan, files_that_may_match, find_live, never, prune_buckets
+from tidelake.ops.scan.split import Split, bucket_codes, bucket_splits, pack
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.stats_evolution import bounds_under
@@ -43,36 +40,30 @@ def plan_keyed(
     where: Predicate | None = None,
     options: SplitOptions,
     table_options: Mapping[str, str],
+    optimized: bool = False,
 ) -> Plan:
     """Plan the read of a primary-key table at a snapshot, with the columns of `schema`.
+
+    `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else.
 
     Raises:
         NotFoundError: the table was dropped.
         UnsupportedError: rows are marked deleted by deletion vectors.
     """
-    if snapshot is None:
-        store.refuse_dropped()
+    live = find_live(store, snapshot, where, schema)
+    if live is None:
         return Plan(None, where=where)
-    metas = data_manifests(store.manifests, snapshot)
-    partitions: PartitionFilter = EVERY_PARTITION
-    if where is not None and schema.partition_keys:
-        of_partition = restrict(where, frozenset(schema.partition_keys))
-        if of_partition.columns():
-            partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
-    read = partitions.prune(metas)
-    entries = live_entries(store.manifests, metas, partitions=partitions)
-    refuse_unreadable(store, [snapshot], entries)
-    live = entries.num_rows
-    present = frozenset(entries.column("partition").unique().to_pylist())
-    entries = visible(entries, MergeOptions.parse(table_options))
-    if where is not None and not where.columns():  # the same for every row
-        entries = entries.slice(0, entries.num_rows if pc.all(matches(where, {}, 1)).as_py() else 0)
-    elif where is not None:
+    merge = MergeOptions.parse(table_options)
+    entries = visible(live.entries, merge)
+    if optimized:
+        lowest = CompactionOptions.parse(table_options).num_levels - 1
+        entries = entries.filter(pc.equal(entries.column("level"), lowest))
+    if where is not None:
+        entries = entries.slice(0, 0) if never(where) else entries
         entries = prune_buckets(entries, where, schema, BucketOptions.parse(table_options))
         entries = prune_by_key(store, entries, where, schema)
-        entries = prune_by_value(store, entries, where, schema, MergeOptions.parse(table_options))
-    splits = tuple(keyed_splits(entries, snapshot.id, paths, schema, options, MergeOptions.parse(table_options)))
-    return Plan(snapshot, splits, len(metas), len(read), live, entries.num_rows, where, present)
+        entries = prune_by_value(store, entries, where, schema, merge)
+    return live.plan(entries, keyed_splits(entries, live.snapshot.id, paths, schema, options, merge))
 
 
 def visible(entries: pa.Table, merge: MergeOptions) -> pa.Table:
@@ -121,10 +112,7 @@ def prune_by_value(
     may = files_that_may_match(store, entries, where, schema)
     if may.all():
         return entries
-    buckets = pa.table({"partition": entries.column("partition"), "bucket": entries.column("bucket")})
-    parts = entries.column("partition").combine_chunks().dictionary_encode().indices.to_numpy()
-    codes = np.unique(np.stack([parts, buckets.column("bucket").to_numpy()], 1), axis=0, return_inverse=True)[1]
-    codes = codes.reshape(-1)
+    codes = bucket_codes(entries)
     count = int(codes.max()) + 1
     levels = entries.column("level").to_numpy()
     low, high = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
@@ -142,28 +130,40 @@ def keyed_splits(
     entries: pa.Table, snapshot_id: int, paths: DataPaths, schema: Schema, options: SplitOptions, merge: MergeOptions
 ) -> list[Split]:
     """Entries as splits, bucket by bucket; files that may hold versions of one key stay together."""
-    ordered = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")])
-    places = zip(*(ordered.column(name).to_pylist() for name in ("partition", "bucket", "total_buckets")), strict=True)
     types = [schema.field(name).type for name in schema.trimmed_primary_keys]
-    splits: list[Split] = []
-    for (partition, bucket), group in groupby(zip(places, data_files(ordered), strict=True), key=lambda x: x[0][:2]):
-        found = list(group)
-        groups = plan_split_groups(
-            run_files([file for _, file in found], types),
-            target_bytes=options.target_bytes,
-            open_file_cost=options.open_file_cost,
-            one_version=merge.level0_waits,
-        )
-        splits += [
-            Split(
-                snapshot_id=snapshot_id,
-                partition=partition,
-                bucket=bucket,
-                bucket_path=paths.bucket(partition, bucket),
-                total_buckets=found[0][0][2],
-                files=tuple(file.meta for file in each.files),
-                raw_convertible=each.raw_convertible,
-            )
-            for each in groups
-        ]
-    return splits
+    return [
+        replace(bucket, files=tuple(file.meta for file in group.files), raw_convertible=group.raw_convertible)
+        for bucket in bucket_splits(entries, snapshot_id, paths)
+        for group in plan_split_groups(run_files(bucket.files, types), options, one_version=merge.level0_waits)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitGroup:
+    """Files that one task reads. `raw_convertible` tells that their rows are the table's rows, without a merge."""
+
+    files: tuple[RunFile, ...]
+    raw_convertible: bool
+
+
+def plan_split_groups(files: Sequence[RunFile], options: SplitOptions, *, one_version: bool) -> tuple[SplitGroup, ...]:
+    """Pack the files of a bucket for a batch read.
+
+    Files that hold no deletions and lie above level 0 are packed one by one when no two of them can hold one key.
+    Otherwise whole sections are packed, and only a split of a single file without deletions needs no merge.
+
+    Args:
+        files: The files to read, in the order of the plan.
+        options: What a split weighs at most, and an item at least.
+        one_version: Whether levels above 0 hold at most one live version of a key: deletion vectors, or first-row.
+    """
+    settled = all(file.level > 0 and not file.known_to_hold_deletes for file in files)
+    raw = settled and (one_version or len({file.level for file in files}) == 1)
+    items = [Section(((file,),)) for file in files] if raw else partition_files(files)
+    bins = pack(items, lambda item: item.size, target=options.target_bytes, least=options.open_file_cost)
+    groups = (tuple(file for item in group for file in item.files) for group in bins)
+    return tuple(SplitGroup(group, raw or _alone(group)) for group in groups)
+
+
+def _alone(group: tuple[RunFile, ...]) -> bool:
+    return len(group) == 1 and not group[0].known_to_hold_deletes

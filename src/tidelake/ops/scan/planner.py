@@ -6,9 +6,9 @@ of their columns (read with the schema each file was written with). Nothing that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, product
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,11 @@ from tidelake.io.clock import as_local_ms
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.split import Split, append_splits
+from tidelake.ops.scan.split import Split, append_splits, bucket_splits
 from tidelake.ops.scan.topn import SortKey, has_usable_bounds, may_be_first
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.data_file import data_files
 from tidelake.spec.index_manifest import DELETION_VECTORS
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
@@ -87,9 +86,58 @@ def plan_append(
         NotFoundError: the table was dropped.
         UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
     """
+    live = find_live(store, snapshot, where, schema)
+    if live is None:
+        return Plan(None, where=where)
+    if created_from_ms is not None:
+        made = live.entries.column("creation_time_ms")
+        recent = pc.fill_null(pc.greater_equal(made, as_local_ms(created_from_ms)), True)
+        live = replace(live, entries=live.entries.filter(recent))
+    entries = live.entries
+    if where is not None:
+        entries = entries.slice(0, 0) if never(where) else prune_buckets(entries, where, schema, buckets)
+        entries = prune_files(store, entries, where, schema)
+    if limit is not None and (where is None or where.columns() <= set(schema.partition_keys)):
+        # A condition on partitions is decided file by file, so that every row of a file counts.
+        entries = _first_rows(store, entries, order, limit, schema) if order else _enough_rows(entries, limit)
+    return live.plan(entries, splits_of(entries, live.snapshot.id, paths, options))
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live files of a snapshot, in the partitions that a condition may want, and what it took to find them."""
+
+    snapshot: Snapshot
+    entries: pa.Table
+    manifests: int
+    manifests_read: int
+    where: Predicate | None
+
+    def plan(self, kept: pa.Table, splits: Iterable[Split]) -> Plan:
+        """The plan that reads what pruning kept of these files."""
+        present = frozenset(self.entries.column("partition").unique().to_pylist())
+        return Plan(
+            self.snapshot,
+            tuple(splits),
+            self.manifests,
+            self.manifests_read,
+            self.entries.num_rows,
+            kept.num_rows,
+            self.where,
+            present,
+        )
+
+
+def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | None, schema: Schema) -> Live | None:
+    """What a read at a snapshot begins with; None for a table without one.
+
+    Raises:
+        NotFoundError: the table was dropped.
+        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+    """
     if snapshot is None:
         store.refuse_dropped()
-        return Plan(None, where=where)
+        return None
     metas = data_manifests(store.manifests, snapshot)
     partitions: PartitionFilter = EVERY_PARTITION
     if where is not None and schema.partition_keys:
@@ -97,23 +145,14 @@ def plan_append(
         if of_partition.columns():
             partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
     read = partitions.prune(metas)
-    entries = live_entries(store.manifests, metas, partitions=partitions)
+    entries = live_entries(store.manifests, read, partitions=partitions)
     refuse_unreadable(store, [snapshot], entries)
-    if created_from_ms is not None:
-        made = entries.column("creation_time_ms")
-        entries = entries.filter(pc.fill_null(pc.greater_equal(made, as_local_ms(created_from_ms)), True))
-    live = entries.num_rows
-    present = frozenset(entries.column("partition").unique().to_pylist())
-    if where is not None and not where.columns():  # the same for every row
-        entries = entries.slice(0, live if pc.all(matches(where, {}, 1)).as_py() else 0)
-    elif where is not None:
-        entries = prune_buckets(entries, where, schema, buckets)
-        entries = prune_files(store, entries, where, schema)
-    if limit is not None and (where is None or where.columns() <= set(schema.partition_keys)):
-        # A condition on partitions is decided file by file, so that every row of a file counts.
-        entries = _first_rows(store, entries, order, limit, schema) if order else _enough_rows(entries, limit)
-    splits = tuple(splits_of(entries, snapshot.id, paths, options))
-    return Plan(snapshot, splits, len(metas), len(read), live, entries.num_rows, where, present)
+    return Live(snapshot, entries, len(metas), len(read), where)
+
+
+def never(where: Predicate) -> bool:
+    """Whether a condition looks at no column and keeps no row."""
+    return not where.columns() and not pc.all(matches(where, {}, 1)).as_py()
 
 
 def refuse_unreadable(store: TableStore, snapshots: Sequence[Snapshot], entries: pa.Table) -> None:
@@ -241,21 +280,8 @@ def _enough_rows(entries: pa.Table, limit: int) -> pa.Table:
 
 def splits_of(entries: pa.Table, snapshot_id: int, paths: DataPaths, options: SplitOptions) -> list[Split]:
     """Entries of append files as splits, bucket by bucket."""
-    ordered = entries.sort_by([("partition", "ascending"), ("bucket", "ascending")])
-    places = zip(*(ordered.column(name).to_pylist() for name in ("partition", "bucket", "total_buckets")), strict=True)
-    splits: list[Split] = []
-    for (partition, bucket), group in groupby(zip(places, data_files(ordered), strict=True), key=lambda x: x[0][:2]):
-        found = list(group)
-        base = Split(
-            snapshot_id=snapshot_id,
-            partition=partition,
-            bucket=bucket,
-            bucket_path=paths.bucket(partition, bucket),
-            total_buckets=found[0][0][2],
-            files=(),
-        )
-        splits += append_splits(base, [file for _, file in found], options)
-    return splits
+    buckets = bucket_splits(entries, snapshot_id, paths)
+    return [split for bucket in buckets for split in append_splits(bucket, options)]
 
 
 def sort_splits(splits: Sequence[Split], schema: Schema) -> tuple[Split, ...]:

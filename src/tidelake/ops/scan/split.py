@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidelake.ops.scan.options import SplitOptions
-from tidelake.spec.data_file import DataFile
+from tidelake.spec.data_file import DataFile, data_files
+from tidelake.store.paths import DataPaths
 
 T = TypeVar("T")
 
@@ -58,8 +64,40 @@ def pack(items: Iterable[T], weight_of: Callable[[T], int], *, target: int, leas
     return bins
 
 
-def append_splits(base: Split, files: Sequence[DataFile], options: SplitOptions) -> list[Split]:
-    """Splits of an append bucket: files in write order, none of them cut."""
-    ordered = sorted(files, key=lambda file: (file.min_sequence, file.file_name))
+def bucket_codes(entries: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The number of each entry's bucket: 0, 1, … by partition, then by bucket."""
+    partitions = entries.column("partition").combine_chunks().dictionary_encode()
+    ranks = np.empty(len(partitions.dictionary), np.int64)
+    ranks[pc.sort_indices(partitions.dictionary).to_numpy()] = np.arange(len(ranks))
+    places = np.stack([ranks[partitions.indices.to_numpy()], entries.column("bucket").to_numpy()], 1)
+    return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def bucket_splits(entries: pa.Table, snapshot_id: int, paths: DataPaths) -> list[Split]:
+    """One split for each bucket with all its files in the order of their entries; by partition, then by bucket."""
+    if not entries.num_rows:
+        return []
+    codes = bucket_codes(entries)
+    order = np.argsort(codes, kind="stable")
+    files = data_files(entries.take(pa.array(order)))
+    starts = [0, *(np.flatnonzero(np.diff(codes[order])) + 1).tolist()]
+    firsts = pa.array(order[starts])
+    places = (entries.column(name).take(firsts).to_pylist() for name in ("partition", "bucket", "total_buckets"))
+    return [
+        Split(
+            snapshot_id=snapshot_id,
+            partition=partition,
+            bucket=bucket,
+            bucket_path=paths.bucket(partition, bucket),
+            total_buckets=total,
+            files=tuple(files[start:end]),
+        )
+        for (start, end), partition, bucket, total in zip(pairwise([*starts, len(files)]), *places, strict=True)
+    ]
+
+
+def append_splits(bucket: Split, options: SplitOptions) -> list[Split]:
+    """The splits of an append bucket: files in write order, none of them cut."""
+    ordered = sorted(bucket.files, key=lambda file: (file.min_sequence, file.file_name))
     bins = pack(ordered, lambda file: file.file_size, target=options.target_bytes, least=options.open_file_cost)
-    return [replace(base, files=tuple(group)) for group in bins]
+    return [replace(bucket, files=tuple(group)) for group in bins]

@@ -73,8 +73,12 @@ def read_tag(store: TableStore, name: str) -> Snapshot:
     try:
         data = store.env.io.read(path, limit=16 << 20)
     except NotFoundError as cause:
+        names = ", ".join(tag_names(store)[:20])
         raise NotFoundError(
-            "tag does not exist", code="tag-not-found", tag=name, known=", ".join(tag_names(store)) or "none"
+            "tag does not exist",
+            code="tag-not-found",
+            tag=name,
+            hint=f"tags are {names}" if names else "the table has no tag; create_tag makes one",
         ) from cause
     return tag_from_json(data, path=path).snapshot
 

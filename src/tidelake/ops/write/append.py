@@ -75,8 +75,9 @@ class AppendWriter:
             bucket = self._open.get(place) or self._opened(place)
             bucket.writer.write(rows)
 
-    def prepare(self) -> list[CommitMessage]:
-        """Close all files and describe them; the writer starts afresh."""
+    def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
+        """Close all files and describe them; the writer starts afresh. There is never anything to wait for."""
+        del identifier, wait
         messages = [self._message(place, bucket) for place, bucket in self._open.items()]
         self._open = {}
         return [message for message in messages if not message.is_empty]

@@ -1,116 +1,76 @@
 """The writer of primary-key tables: rows to sorted level-0 files, and the compaction that follows.
 
-Rows of a bucket wait in memory, in the order of their arrival, which their sequence numbers keep. When the buffers
-together are full, the largest is sorted, merged key by key and written as files of level 0. Files are durable when
-`prepare` returns and belong to nobody until their messages are committed.
+Rows wait in memory, all buckets together (`buffer`). When there are too many, they are sorted and wait on local disk
+(`spill`), or go to level 0 where that makes files of a good size and no compaction due. A flush merges the rows of each
+bucket key by key and writes them to level 0, several buckets at a time; compactions run beside (`tree`).
+
+Files are durable when `prepare` returns and belong to nobody until their messages are committed. Every round, from one
+`prepare` to the next, starts from the newest snapshot; a compaction that is still running then is carried over, and
+dropped if another job has changed its files meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError, StorageError, UnsupportedError
+from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
-from tidelake.io.clock import local_time_ms
-from tidelake.lsm.engine import KIND, SEQUENCE
-from tidelake.lsm.engines.build import MergeOptions
-from tidelake.lsm.kernel import merge_rows
-from tidelake.lsm.levels import Levels, build_levels
+from tidelake.lsm.engine import KIND
+from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
+from tidelake.lsm.kernel import MergePlan
+from tidelake.lsm.levels import build_levels
 from tidelake.lsm.options import CompactionOptions
-from tidelake.lsm.pick import PickState, first_state
-from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
-from tidelake.ops.compact.keyed import Bucket, pick, refuse_unsupported, run_compaction
+from tidelake.lsm.pick import first_state
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
+from tidelake.ops.compact.keyed import Bucket, refuse_unsupported
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.options import BucketOptions
-from tidelake.ops.scan.partitions import PartitionSet
-from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.assign import DynamicBucketOptions, DynamicBuckets
+from tidelake.ops.write.buffer import SortedRows, WriteBuffer, sort_block
+from tidelake.ops.write.increments import joined, passing
+from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.kinds import KINDS
-from tidelake.options import Affects, Bytes, OptionGroup, option
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.binary_row import encode_rows
-from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.data_file import DataFile, FileSource, data_files
-from tidelake.spec.index_manifest import IndexFile
+from tidelake.ops.write.local_merge import LocalMerger, with_kinds
+from tidelake.ops.write.restore import Restored, restore_places
+from tidelake.ops.write.routing import Place, Router
+from tidelake.ops.write.rows import BATCH_ROWS
+from tidelake.ops.write.spill import Spill
+from tidelake.ops.write.tree import Running, Tree
+from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
-Place = tuple[bytes, int]
-"""A partition and a bucket of it."""
+__all__ = ["KeyedTableWriter", "KeyedWriteOptions", "Place", "joined", "passing"]
+
+_GOOD_SHARE: Final = 4
+"""Rows of a bucket that take a quarter of the target of a file need not wait on disk for more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedWriteOptions(OptionGroup):
-    """How rows of primary-key tables are written."""
-
-    write_only: bool = option(
-        "write-only",
-        False,
-        doc="Writers neither compact nor expire.",
-        affects=(Affects.WRITE,),
-        fallback=("write.compaction-skip",),
-    )
-    buffer_bytes: Bytes = option(
-        "write-buffer-size",
-        Bytes(256 << 20),
-        doc="Rows that wait in memory, over all buckets.",
-        affects=(Affects.WRITE,),
-    )
-    thin: bool = option(
-        "data-file.thin-mode", False, doc="Data files do not repeat key columns.", affects=(Affects.WRITE,)
-    )
-    force_compact: bool = option(
-        "commit.force-compact", False, doc="Every commit compacts fully.", affects=(Affects.WRITE,)
-    )
-
-
-@dataclass(slots=True)
-class _Open:
-    """A bucket that is being written to."""
-
-    bucket: Bucket
-    levels: Levels
-    state: PickState
-    next_sequence: int
-    total_buckets: int
-    base_snapshot_id: int
-    waiting: list[pa.Table] = field(default_factory=list)
-    waiting_bytes: int = 0
-    written: list[DataFile] = field(default_factory=list)
-    compacted: list[CompactIncrement] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class KeyedTableWriter:
     """Writes batches that have the table's columns and types, and perhaps kinds. Not shared between threads."""
 
-    store: TableStore
-    paths: DataPaths
-    table_options: Mapping[str, str]
-    overwrite: bool = False
-    _open: dict[Place, _Open] = field(default_factory=dict)
-    _dynamic: DynamicBuckets | None = None
-    _snapshot: Snapshot | None = None
-    _begun: bool = False
-
-    def __post_init__(self) -> None:
-        """Look at the options.
+    def __init__(
+        self, store: TableStore, paths: DataPaths, table_options: Mapping[str, str], overwrite: bool = False
+    ) -> None:
+        """Look at the options; nothing is read before the first row.
 
         Raises:
+            InvalidInputError: an option has a value that is none of its.
             UnsupportedError: the table is of a kind that is not written yet.
         """
-        schema = self.store.schema
+        schema = store.schema
+        self.store, self.paths, self.table_options, self.overwrite = store, paths, table_options, overwrite
+        self.options = KeyedWriteOptions.parse(table_options)
+        self.merge = MergeOptions.parse(table_options)
+        self.buckets = BucketOptions.parse(table_options)
         if not self.options.write_only:
             refuse_unsupported(self.merge)
         bucket = self.buckets.bucket
@@ -121,26 +81,29 @@ class KeyedTableWriter:
                 value=bucket,
                 hint="choose a number of buckets",
             )
-
-    @property
-    def options(self) -> KeyedWriteOptions:
-        """How rows are written."""
-        return KeyedWriteOptions.parse(self.table_options)
-
-    @property
-    def merge(self) -> MergeOptions:
-        """How versions of a key are merged."""
-        return MergeOptions.parse(self.table_options)
-
-    @property
-    def buckets(self) -> BucketOptions:
-        """How rows find their bucket."""
-        return BucketOptions.parse(self.table_options)
+        self._files = FileOptions.parse(table_options)
+        self._compaction = CompactionOptions.parse(table_options)
+        self._merging = Merging(schema, table_options)
+        local = self.options.local_merge_bytes
+        self._merger = None if local is None else LocalMerger(schema, table_options, local)
+        groups = bool(sequence_groups(table_options))
+        self._refuses_retractions = self.merge.engine is MergeEngine.FIRST_ROW or (
+            self.merge.engine is MergeEngine.PARTIAL_UPDATE and not (groups or self.merge.remove_on_delete)
+        )
+        self._router = Router(schema, self.buckets)
+        self._buffer = WriteBuffer()
+        self._spill = Spill(self.options)
+        self._round = _Round()
+        self._carried: dict[Place, Running] = {}
+        self._dropped: list[Running] = []
+        self._numbers: dict[Place, int] = {}
+        self._since_full: set[Place] = set()
+        self._last_identifier: int | None = None
 
     # -------------------------------------------------------------------------------------------- rows
 
     def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
-        """Route the rows of a batch to their partitions and buckets.
+        """Take in the rows of a batch.
 
         Args:
             batch: Rows of the table's columns and types.
@@ -150,110 +113,139 @@ class KeyedTableWriter:
             InvalidInputError: the partition has another number of buckets, a key is null, or a row cannot be merged.
             StorageError: the storage failed.
         """
-        rows = pa.Table.from_batches([batch])
-        numbers = kinds.cast(pa.int8()) if kinds is not None else pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
-        rows = self._counted(rows.append_column(KIND, numbers))
-        if not rows.num_rows:
-            return
-        self._begin()
-        for place, part in self._routed(rows):
-            bucket = self._open.get(place) or self._opened(place)
-            bucket.waiting.append(part)
-            bucket.waiting_bytes += part.nbytes
-        self._make_room()
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            part = batch.slice(start, BATCH_ROWS)
+            rows = self._counted(with_kinds(part, None if kinds is None else kinds.slice(start, BATCH_ROWS)))
+            if not rows.num_rows:
+                continue
+            if self._merger is None:
+                self._take_in(rows)
+                continue
+            for merged, its in self._merger.push(rows.drop_columns([KIND]), rows.column(KIND)):
+                self._take_in(with_kinds(merged, its))
 
-    def _counted(self, rows: pa.Table) -> pa.Table:
+    def _counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without the rows that the options leave out."""
         merge = self.merge
-        if not (merge.ignore_delete or merge.ignore_update_before):
-            return rows
         kinds = rows.column(KIND).to_numpy()
-        drop = (kinds & 1) == 1 if merge.ignore_delete else kinds == KINDS["-U"]
-        return rows.filter(pa.array(~drop)) if drop.any() else rows
+        if merge.ignore_delete or merge.ignore_update_before:
+            drop = (kinds & 1) == 1 if merge.ignore_delete else kinds == KINDS["-U"]
+            if drop.any():
+                rows, kinds = rows.filter(pa.array(~drop)), kinds[~drop]
+        if self._refuses_retractions and (kinds & 1).any():
+            # A lone one could be stored, but no version of its key could ever be read together with it.
+            raise InvalidInputError(
+                "merge engine of the table takes no deletions",
+                option="merge-engine",
+                value=merge.engine.value,
+                hint="use delete(), or set ignore-delete=true to leave them out",
+            )
+        return rows
 
-    def _routed(self, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
-        schema = self.store.schema
-        rows = rows.combine_chunks()
-        columns = [rows.column(name).combine_chunks() for name in schema.partition_keys]
-        types = [with_nullable(dtype, True) for dtype in schema.partition_types]
-        partitions = encode_rows(columns, types, length=rows.num_rows).dictionary_encode()
-        codes = partitions.indices.to_numpy().astype(np.int64)
-        names = partitions.dictionary.to_pylist()
-        buckets = self._bucket_ids(rows, codes, names)
-        both = codes * (int(buckets.max(initial=0)) + 1) + buckets
-        order = np.argsort(both, kind="stable")
-        cuts = np.flatnonzero(np.diff(both[order])) + 1
-        ordered = rows if len(cuts) == 0 else rows.take(pa.array(order))
-        for start, end in pairwise([0, *cuts.tolist(), rows.num_rows]):
-            first = order[start]
-            yield (names[codes[first]], int(buckets[first])), ordered.slice(start, end - start)
-
-    def _bucket_ids(
-        self, rows: pa.Table, partitions: np.ndarray, names: list[bytes]
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        schema, count = self.store.schema, self.buckets.bucket
-        if count > 0:
-            keys = schema.bucket_keys
-            arrays = [rows.column(name).combine_chunks() for name in keys]
-            types = [schema.field(name).type for name in keys]
-            return assign_buckets(arrays, types, function=self.buckets.function, count=count).astype(np.int64)
-        keys = schema.trimmed_primary_keys
-        arrays = [rows.column(name).combine_chunks() for name in keys]
-        hashes = hash_rows(arrays, [schema.field(name).type for name in keys])
-        buckets = np.empty(rows.num_rows, np.int64)
-        assert self._dynamic is not None
-        for code, partition in enumerate(names):
-            here = np.flatnonzero(partitions == code)
-            if len(here):
-                buckets[here] = self._dynamic.assign(partition, hashes[here])
-        return buckets
+    def _take_in(self, rows: pa.RecordBatch) -> None:
+        self._begin()
+        self._buffer.add(rows, self._router.route(rows, self._round.dynamic))
+        if self._buffer.bytes > self.options.block_bytes:
+            self._make_room()
 
     def _make_room(self) -> None:
-        limit = self.options.buffer_bytes
-        total = sum(bucket.waiting_bytes for bucket in self._open.values())
-        while total > limit:
-            largest = max(self._open.values(), key=lambda bucket: bucket.waiting_bytes)
-            total -= largest.waiting_bytes
-            self._flush(largest)
+        """Rows that wait in memory go to disk, or to level 0."""
+        if not self.options.spillable:
+            counts = self._buffer.row_counts
+            # Those with few rows go on waiting; the others hold at least half of the memory.
+            chosen = np.flatnonzero(counts * 2 * np.count_nonzero(counts) >= counts.sum())
+            self._flush(self._sorted(chosen.tolist()))
+            return
+        direct: list[SortedRows] = []
+        rest: list[SortedRows] = []
+        for part in self._sorted():
+            (direct if self._suits_level0(part) else rest).append(part)
+        if rest:
+            self._spill.add(rest, self.store.env.executor)
+        self._flush(direct)
+        if self._spill.full:
+            self._flush((), self._spill.places)
+
+    def _suits_level0(self, part: SortedRows) -> bool:
+        """Whether rows are better written now: in a file of good size that makes no compaction due."""
+        good = self._files.target_bytes(primary_key=True) // _GOOD_SHARE
+        fewer = self._tree(part.place).runs + 1 < self._compaction.trigger
+        return part.rows.nbytes >= good and fewer and part.place not in self._spill.places
 
     # -------------------------------------------------------------------------------------------- files
 
-    def _flush(self, bucket: _Open) -> None:
-        """Sort and merge the rows that wait and write them to level 0."""
-        if not bucket.waiting:
-            return
-        rows = pa.concat_tables(bucket.waiting).combine_chunks()
-        numbers = np.arange(bucket.next_sequence, bucket.next_sequence + rows.num_rows, dtype=np.int64)
-        rows = rows.append_column(SEQUENCE, pa.array(numbers))
-        bucket.next_sequence += rows.num_rows
-        bucket.waiting, bucket.waiting_bytes = [], 0
-        plan = bucket.bucket.merging.buffer_plan()
+    def _sorted(self, only: Collection[int] | None = None) -> list[SortedRows]:
+        """The rows that wait in memory, of these places or of all, by place and key."""
+        batches, places = self._buffer.take(only)
+        self._open(np.flatnonzero(np.bincount(places)).tolist())
+        return sort_block(
+            batches,
+            places,
+            self._merging.buffer_plan(),
+            lambda place, count: self._tree(place).numbers(count),
+            self.store.env.executor,
+        )
+
+    def _flush(self, parts: Sequence[SortedRows], spilled: Collection[int] = ()) -> None:
+        """Merge rows and write them to level 0; with `spilled` places, what they have on disk goes in front."""
+        waiting: dict[int, SortedRows | None] = {**dict.fromkeys(spilled), **{part.place: part for part in parts}}
+        plan = self._merging.buffer_plan()
+        for place in waiting:
+            tree = self._tree(place)
+            if tree.runs > self._compaction.stop_trigger:
+                tree.collect(wait=True)
+
+        written: dict[int, tuple[DataFile, ...]] = {}
+        errors: list[Exception] = []
+
+        def act(place: int) -> None:
+            if errors:
+                return
+            try:
+                written[place] = self._written(self._tree(place), place, waiting[place], plan)
+            except Exception as error:  # noqa: BLE001 - raised once all of them have ended
+                errors.append(error)
+
+        self.store.env.executor.map(act, list(waiting))
+        for place, files in written.items():
+            self._tree(place).add(files)
+        if errors:
+            raise errors[0]
+        for place in spilled:
+            self._spill.forget(place)
+        if not self.options.write_only:
+            for place in waiting:
+                self._tree(place).collect(wait=False)
+                self._tree(place).trigger()
+
+    def _written(self, tree: Tree, place: int, rest: SortedRows | None, plan: MergePlan) -> tuple[DataFile, ...]:
         writer = KeyedWriter(
             self.store.env,
-            bucket.bucket.split.bucket_path,
+            tree.bucket.split.bucket_path,
             self.store.schema,
-            bucket.bucket.files,
+            self._files,
             level=0,
             source=FileSource.APPEND,
-            thin=bucket.bucket.thin,
+            thin=self.options.thin,
         )
         try:
-            writer.write(merge_rows(rows, plan))
-            files = writer.close()
+            if rest is not None and place not in self._spill.places:
+                writer.write(rest.merged(plan))
+            else:
+                for rows in self._spill.merged(place, rest, plan):
+                    writer.write(rows)
+            return writer.close()
         except BaseException:
             writer.abort()
             raise
-        bucket.written += files
-        bucket.levels = bucket.levels.apply((), bucket.bucket.merging.files(files))
-        if not self.options.write_only:
-            self._compact(bucket, full=False)
 
-    def _compact(self, bucket: _Open, *, full: bool) -> None:
-        now = local_time_ms(self.store.env.clock)
-        chosen, bucket.state = pick(bucket.levels, bucket.bucket, bucket.state, now_ms=now, full=full)
-        if chosen is not None:
-            increment, bucket.levels = run_compaction(bucket.bucket, bucket.levels, chosen)
-            bucket.compacted.append(increment)
+    def _flush_all(self) -> None:
+        if self._merger is not None:
+            for merged, its in self._merger.flush():
+                self._take_in(with_kinds(merged, its))
+        self._flush(self._sorted(), self._spill.places)
+
+    # -------------------------------------------------------------------------------------------- commits
 
     def compact(self, partition: bytes, bucket: int, *, full: bool = False) -> None:
         """Compact one bucket now; what it did is part of the next `prepare`.
@@ -263,72 +255,138 @@ class KeyedTableWriter:
             FormatError: a file is missing or damaged.
         """
         self._begin()
-        place = (partition, bucket)
-        opened = self._open.get(place) or self._opened(place)
-        self._flush(opened)
-        self._compact(opened, full=full)
+        self._flush_all()
+        place = self._router.number((partition, bucket))
+        self._open([place])
+        tree = self._tree(place)
+        if full:
+            tree.compact_fully()
+        else:
+            tree.trigger()
+        tree.collect(wait=True)
 
-    def prepare(self) -> list[CommitMessage]:
-        """Write what waits and describe everything since the last call; the writer starts afresh."""
-        for bucket in self._open.values():
-            self._flush(bucket)
-            if self.options.force_compact and not self.options.write_only:
-                self._compact(bucket, full=True)
-        indexes = self._dynamic.prepare() if self._dynamic is not None else {}
+    def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
+        """Write what waits and describe everything since the last call.
+
+        Args:
+            identifier: The number of the commit; None for one of a batch job.
+            wait: Whether to wait for compactions that run. A batch job does unless told otherwise, because nobody would
+                collect them later; a numbered commit does not, and their result is part of a later one. Commits wait
+                whatever is said here if the table has far too many sorted runs, or its options ask for it.
+
+        Raises:
+            InvalidInputError: a row cannot be merged, or the partition has another number of buckets.
+            FormatError: a file that was to be compacted is missing or damaged.
+            StorageError: the storage failed.
+        """
+        batch = identifier is None or identifier == BATCH_IDENTIFIER
+        wait = batch if wait is None else wait
+        if self._carried:
+            self._begin()
+        self._flush_all()
+        self._open([self._router.number(place) for place, each in self._carried.items() if wait or each.task.done()])
+        if not self.options.write_only:
+            self._settle(None if batch else identifier, wait=wait)
+        dynamic = self._round.dynamic
+        indexes = dynamic.prepare() if dynamic is not None else {}
         messages = [
-            self._message(place, bucket, *indexes.get(place, (None, None))) for place, bucket in self._open.items()
+            tree.message(*indexes.get(place, (None, None)), at_once=self.overwrite)
+            for place, tree in self._trees().items()
         ]
-        for bucket in self._open.values():
-            self._remove(bucket, passing(bucket.compacted))
-        self._open, self._begun = {}, False
+        self._end()
         return [message for message in messages if not message.is_empty]
 
-    def _message(self, place: Place, bucket: _Open, new: IndexFile | None, old: IndexFile | None) -> CommitMessage:
-        return CommitMessage(
-            partition=place[0],
-            bucket=place[1],
-            total_buckets=bucket.total_buckets,
-            data=DataIncrement(
-                new_files=tuple(bucket.written),
-                new_index_files=() if new is None else (new,),
-                deleted_index_files=() if old is None else (old,),
-            ),
-            compact=joined(bucket.compacted),
-            base_snapshot_id=bucket.base_snapshot_id,
-        )
+    def _settle(self, identifier: int | None, *, wait: bool) -> None:
+        """Compactions before a commit: the full one that is due, and those that are worth waiting for."""
+        if self._full_is_due(identifier):
+            self._open([self._router.number(place) for place in self._since_full])
+            for tree in self._trees().values():
+                tree.compact_fully()
+            for tree in self._trees().values():
+                tree.collect(wait=True)
+            self._since_full.clear()
+        waits = wait or self.options.force_compact or (self.options.lookup_wait and self.merge.needs_lookup)
+        for tree in self._trees().values():
+            tree.collect(wait=waits or tree.runs > self._compaction.stop_trigger + 1)
+
+    def _full_is_due(self, identifier: int | None) -> bool:
+        every = self._compaction.full_every_commits
+        if every is None:
+            return False
+        if identifier is None:
+            return True
+        before, self._last_identifier = self._last_identifier, identifier
+        self._since_full |= set(self._trees())
+        return identifier % every == 0 or (before is not None and identifier // every > before // every)
 
     def abort(self) -> None:
-        """Remove what was written and not yet prepared."""
-        for bucket in self._open.values():
-            kept = {file.file_name for file in joined(bucket.compacted).before}
-            made = (file for increment in bucket.compacted for file in increment.after)
-            self._remove(bucket, bucket.written)
-            self._remove(bucket, [file for file in made if file.file_name not in kept])
-        self._open, self._begun = {}, False
+        """Remove what was written and not yet prepared, and what compactions that still run will have written."""
+        self._buffer.clear()
+        self._spill.clear()
+        if self._merger is not None:
+            self._merger.clear()
+        for tree in self._trees().values():
+            tree.discard()
+        for running in (*self._carried.values(), *self._dropped):
+            running.discard()
+        self._carried, self._dropped = {}, []
+        self._round = _Round()
+        self._router.forget()
 
-    def _remove(self, bucket: _Open, files: Iterable[DataFile]) -> None:
-        for file in files:
-            with suppress(StorageError):  # found by orphan cleaning
-                self.store.env.io.delete(bucket.bucket.split.path_of(file))
-
-    # -------------------------------------------------------------------------------------------- buckets
+    # -------------------------------------------------------------------------------------------- rounds
 
     def _begin(self) -> None:
         """Look at the newest snapshot once per round: sequence numbers and levels continue from it."""
-        if self._begun:
+        if self._round.begun:
             return
-        self._begun = True
-        self._snapshot = self.store.snapshots.latest()
+        snapshot = self.store.snapshots.latest()
+        last, dynamic = self._round.snapshot, None
         if self.buckets.bucket == -1:
-            fresh = self.overwrite or self._snapshot is None or self._snapshot.index_manifest is None
-            entries = () if fresh else self.store.manifests.read_index(self._snapshot.index_manifest)  # type: ignore[union-attr, arg-type]
-            options = DynamicBucketOptions.parse(self.table_options)
-            self._dynamic = DynamicBuckets(self.store, options, entries)
+            # Before the last round is committed its buckets are known here alone.
+            kept = self._round.dynamic if last == snapshot else None
+            dynamic = kept or self._dynamic_buckets(snapshot)
+        self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic)
 
-    def _opened(self, place: Place) -> _Open:
-        schema = self.store.schema
-        files, total = self._restored(place)
-        count = self.buckets.bucket
+    def _dynamic_buckets(self, snapshot: Snapshot | None) -> DynamicBuckets:
+        options = DynamicBucketOptions.parse(self.table_options)
+        if self.overwrite or snapshot is None or snapshot.index_manifest is None:
+            return DynamicBuckets(self.store, options, ())
+        return DynamicBuckets(self.store, options, self.store.manifests.read_index(snapshot.index_manifest))
+
+    def _end(self) -> None:
+        """Close the round; compactions that still run wait for the next one."""
+        for place, tree in self._trees().items():
+            self._numbers[place] = tree.next_sequence
+            if tree.running is not None:
+                self._carried[place] = tree.running
+        for running in [each for each in self._dropped if each.task.done()]:
+            running.discard()
+            self._dropped.remove(running)
+        self._round = _Round(snapshot=self._round.snapshot, dynamic=self._round.dynamic)
+        self._router.forget()
+
+    def _tree(self, number: int) -> Tree:
+        return self._round.trees[number]
+
+    def _trees(self) -> dict[Place, Tree]:
+        return {self._router.places[number]: tree for number, tree in self._round.trees.items()}
+
+    def _open(self, numbers: Iterable[int]) -> None:
+        """Open the buckets that are not open yet, all from one look at the metadata."""
+        fresh = {number: self._router.places[number] for number in numbers if number not in self._round.trees}
+        if not fresh:
+            return
+        self._begin()
+        snapshot = self._round.snapshot
+        restored = restore_places(
+            self.store, snapshot, set(fresh.values()), self.table_options, overwrite=self.overwrite
+        )
+        for number, place in fresh.items():
+            self._check_count(place, restored[place])
+            self._round.trees[number] = self._opened(place, restored[place])
+
+    def _check_count(self, place: Place, restored: Restored) -> None:
+        count, total = self.buckets.bucket, restored.total_buckets
         if count > 0 and total not in (None, count):
             raise InvalidInputError(
                 "partition has another number of buckets",
@@ -336,59 +394,47 @@ class KeyedTableWriter:
                 partition=self.paths.partition(place[0]) or "the table",
                 previous=total,
                 new=count,
-                hint="overwrite the partition to give it the new number",
+                hint="use rescale() to give the partition the new number",
             )
-        merging = Merging(schema, self.table_options)
-        compaction = CompactionOptions.parse(self.table_options)
-        bucket = Bucket(
-            self.store,
-            Split(
-                snapshot_id=self._snapshot.id if self._snapshot else 0,
-                partition=place[0],
-                bucket=place[1],
-                bucket_path=self.paths.bucket(*place),
-                total_buckets=count,
-                files=(),
-            ),
-            merging,
-            FileOptions.parse(self.table_options),
-            compaction,
-            self.options.thin,
+
+    def _opened(self, place: Place, restored: Restored) -> Tree:
+        snapshot_id = self._round.snapshot.id if self._round.snapshot else 0
+        split = Split(
+            snapshot_id=snapshot_id,
+            partition=place[0],
+            bucket=place[1],
+            bucket_path=self.paths.bucket(*place),
+            total_buckets=self.buckets.bucket,
+            files=(),
         )
-        levels = build_levels(merging.files(files), num_levels=compaction.num_levels)
-        top = max((file.max_sequence for file in files), default=-1)
-        opened = _Open(bucket, levels, first_state(levels), top + 1, count, self._snapshot.id if self._snapshot else 0)
-        self._open[place] = opened
-        return opened
+        bucket = Bucket(self.store, split, self._merging, self._files, self._compaction, self.options.thin)
+        levels = build_levels(self._merging.files(restored.files), num_levels=self._compaction.num_levels)
+        remembered = self._numbers.pop(place, 0)
+        tree = Tree(bucket, levels, first_state(levels), max(restored.next_sequence, remembered), snapshot_id)
+        running = self._carried.get(place)
+        if running is not None:
+            self._adopt(place, tree, running)
+        return tree
 
-    def _restored(self, place: Place) -> tuple[list[DataFile], int | None]:
-        """The live files of a bucket and the bucket count of its partition."""
-        if self._snapshot is None or self.overwrite:
-            return [], None
-        partition = PartitionSet(frozenset({place[0]}), tuple(self.store.schema.partition_types))
-        metas = data_manifests(self.store.manifests, self._snapshot)
-        entries = live_entries(self.store.manifests, metas, partitions=partition)
-        totals = [total for total in entries.column("total_buckets").unique().to_pylist() if total > 0]
-        here = entries.filter(pc.equal(entries.column("bucket"), place[1]))
-        return data_files(here), max(totals, default=None)
-
-
-def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
-    """Compactions that followed each other as one: what lived only in between is in neither list."""
-    before: dict[tuple[str, int], DataFile] = {}
-    after: dict[tuple[str, int], DataFile] = {}
-    for increment in increments:
-        for file in increment.before:
-            if after.pop((file.file_name, file.level), None) is None:
-                before[file.file_name, file.level] = file
-        for file in increment.after:
-            after[file.file_name, file.level] = file
-    return CompactIncrement(before=tuple(before.values()), after=tuple(after.values()))
+    def _adopt(self, place: Place, tree: Tree, running: Running) -> None:
+        """Go on with a compaction of an earlier round if its files are still there."""
+        if running.fits(tree.levels):
+            tree.running = running
+        elif running.base_snapshot_id == tree.base_snapshot_id:
+            tree.held = True  # it read files of the last round, which is not committed yet
+            return
+        else:
+            self._dropped.append(running)
+            tree.held = not running.task.done()
+        del self._carried[place]
 
 
-def passing(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
-    """Files that one compaction made and a later one read: no commit will ever name them."""
-    whole = joined(increments)
-    named = {file.file_name for file in (*whole.before, *whole.after)}
-    made = {file.file_name: file for increment in increments for file in increment.after}
-    return tuple(file for name, file in made.items() if name not in named)
+@dataclass(slots=True)
+class _Round:
+    """What lies between two `prepare`s."""
+
+    begun: bool = False
+    snapshot: Snapshot | None = None
+    dynamic: DynamicBuckets | None = None
+    trees: dict[int, Tree] = field(default_factory=dict)
+    """The open buckets by the number of their place."""

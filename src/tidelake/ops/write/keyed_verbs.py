@@ -1,93 +1,365 @@
-"""DELETE and UPDATE of primary-key tables: matching rows are read and written again as deletions or as new versions."""
+"""DELETE and UPDATE of primary-key tables.
+
+Where a version that is written last wins, matching rows are read and written again, as deletions or as new versions;
+streams see them. Where it does not (the engine makes nothing of deletions, folds the new version into the old one, or
+keeps the first), the sections of a bucket that hold a matching row are merged, changed and written to the lowest level,
+and the commit replaces their files: copy on write.
+
+Invariant: what is published was computed from the newest state of the rows it changes. A commit of others to one of
+them in between is found before publishing, and the change is planned again on top of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import CommitConflictError, InvalidInputError
+from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
-from tidelake.lsm.engines.build import MergeEngine, MergeOptions
-from tidelake.ops.read.append import ReadRequest
+from tidelake.files.keyed import KeyedWriter
+from tidelake.files.options import FileOptions
+from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
+from tidelake.lsm.files import RunFile
+from tidelake.lsm.levels import build_levels
+from tidelake.lsm.options import CompactionOptions
+from tidelake.lsm.sections import Section, partition_files
+from tidelake.ops.commit.messages import CommitMessage, DataIncrement
+from tidelake.ops.compact.lookup import LevelLookup
+from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.keyed import Merging, merge_section, read_keyed_split
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.batch import BatchRead, plan_batch
+from tidelake.ops.scan.keyed import prune_by_key
+from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.scan.partitions import PartitionSet
+from tidelake.ops.scan.plan import delta_manifests, read_changes
+from tidelake.ops.scan.planner import find_live, prune_buckets
+from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import KINDS
+from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.schema import Schema
+from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""The rows that take the place of matching rows, in their order."""
 
-def matching_rows(
-    store: TableStore, paths: DataPaths, options: Mapping[str, str], where: Predicate
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the newest snapshot that a condition keeps, whole."""
-    plan = plan_batch(store, BatchRead(schema=store.schema, paths=paths, where=where, options=options))
-    request = ReadRequest(schema=store.schema, columns=store.schema.names, where=where)
-    return read_rows(store, plan.splits, request, options)
-
-
-def check_delete(options: Mapping[str, str]) -> None:
-    """Look whether deletions can be written to a table.
-
-    Raises:
-        UnsupportedError: its merge engine makes nothing of them.
-    """
-    merge = MergeOptions.parse(options)
-    accepts = {
-        MergeEngine.DEDUPLICATE: not merge.ignore_delete,
-        MergeEngine.PARTIAL_UPDATE: merge.remove_on_delete or bool(merge.remove_on_group),
-        MergeEngine.AGGREGATION: merge.aggregation_remove_on_delete,
-        MergeEngine.FIRST_ROW: False,
-    }
-    if not accepts[merge.engine]:
-        hints = {
-            MergeEngine.DEDUPLICATE: "create the table without ignore-delete",
-            MergeEngine.PARTIAL_UPDATE: "create the table with partial-update.remove-record-on-delete=true",
-            MergeEngine.AGGREGATION: "create the table with aggregation.remove-record-on-delete=true",
-            MergeEngine.FIRST_ROW: "choose another merge engine",
-        }
-        raise UnsupportedError(
-            "merge engine of the table takes no deletions",
-            option="merge-engine",
-            value=merge.engine.value,
-            hint=hints[merge.engine],
-        )
+ROWS_CHANGED: Final = "rows-changed"
+"""Code of the conflict that a fresh plan solves: another commit reached the same rows first."""
+_ROW_LEVEL: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+"""Operations whose rows depend on the state they were read from; all others write what they were given."""
 
 
-def check_update(schema: Schema, options: Mapping[str, str], columns: Iterable[str]) -> None:
+# ------------------------------------------------------------------------------------------------ which way
+
+
+def check_update(schema: Schema, columns: Iterable[str]) -> None:
     """Look whether columns of a table can be given new values.
 
     Raises:
         InvalidInputError: a column is part of the primary key.
-        UnsupportedError: a new version would not replace the old one.
     """
     key = next((name for name in columns if name in schema.primary_keys), None)
     if key is not None:
         raise InvalidInputError(
             "primary key cannot be changed", column=key, hint="delete the row and write it with its new key"
         )
+
+
+def deletions_win(options: Mapping[str, str]) -> bool:
+    """Whether a row of the kind -D that is written last removes its key."""
     merge = MergeOptions.parse(options)
-    if merge.engine in (MergeEngine.AGGREGATION, MergeEngine.FIRST_ROW):
-        raise UnsupportedError(
-            "a new version does not replace the row in this table",
-            option="merge-engine",
-            value=merge.engine.value,
-            hint="write the rows whose merge gives the wanted values",
-        )
+    match merge.engine:
+        case MergeEngine.DEDUPLICATE:
+            return not merge.ignore_delete
+        case MergeEngine.PARTIAL_UPDATE:
+            return (merge.remove_on_delete or bool(merge.remove_on_group)) and not merge.ignore_delete
+        case MergeEngine.AGGREGATION:
+            return merge.aggregation_remove_on_delete and not merge.ignore_delete
+        case MergeEngine.FIRST_ROW:
+            return False
+
+
+def versions_win(options: Mapping[str, str], columns: Iterable[str]) -> bool:
+    """Whether a whole row that is written last, with new values in these columns, is what the key then shows.
+
+    Nulls apart: see `watched`.
+    """
+    merge = MergeOptions.parse(options)
+    if set(merge.sequence) & set(columns):
+        return False  # with a smaller sequence value it would lose to the row that it replaces
+    if merge.engine is MergeEngine.PARTIAL_UPDATE:
+        folds = any(key.endswith((".aggregate-function", "default-aggregate-function")) for key in options)
+        return not folds and not sequence_groups(options)
+    return merge.engine is MergeEngine.DEDUPLICATE
+
+
+def watched(options: Mapping[str, str], kind: str, columns: Iterable[str] = ()) -> tuple[str, ...]:
+    """Columns in which a null makes a written version lose against what its key shows."""
+    merge = MergeOptions.parse(options)
+    if merge.engine is not MergeEngine.PARTIAL_UPDATE:
+        return ()
+    if kind == "-D":
+        # Without a sequence value a deletion is passed over by its group.
+        return () if merge.remove_on_delete else merge.remove_on_group
+    return tuple(columns)
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A change that is written and not yet committed."""
+
+    messages: tuple[CommitMessage, ...] = ()
+    rows: int = 0
+    snapshot_id: int = 0
+    """The state that it was computed from."""
 
 
 def write_again(
-    writer: KeyedTableWriter,
-    rows: Iterable[pa.RecordBatch],
+    store: TableStore,
+    paths: DataPaths,
+    options: Mapping[str, str],
+    where: Predicate,
     kind: str,
-    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
-) -> int:
-    """Write rows with one kind; returns how many."""
+    change: Change | None = None,
+    watch: Sequence[str] = (),
+) -> Prepared | None:
+    """Write matching rows again with one kind; None, and nothing is left behind, if a null would make one lose.
+
+    Raises:
+        FormatError: a file is missing or damaged; nothing is left behind.
+        InvalidInputError: a new value does not fit.
+    """
+    plan = plan_batch(store, BatchRead(schema=store.schema, paths=paths, where=where, options=options))
+    request = ReadRequest(schema=store.schema, columns=store.schema.names, where=where)
+    writer = KeyedTableWriter(store, paths, options)
     count = 0
-    for batch in rows:
-        changed = change(batch)
-        writer.write(changed, pa.repeat(pa.scalar(KINDS[kind], pa.int8()), changed.num_rows))
-        count += changed.num_rows
-    return count
+    try:
+        for batch in read_rows(store, plan.splits, request, options):
+            changed = batch if change is None else change(batch)
+            if any(changed.column(name).null_count for name in watch):
+                writer.abort()
+                return None
+            writer.write(changed, pa.repeat(pa.scalar(KINDS[kind], pa.int8()), changed.num_rows))
+            count += changed.num_rows
+        messages = tuple(writer.prepare())
+    except BaseException:
+        writer.abort()
+        raise
+    return Prepared(messages, count, plan.snapshot.id if plan.snapshot else 0)
+
+
+# ------------------------------------------------------------------------------------------------ copy on write
+
+
+@dataclass(slots=True)
+class CopyOnWrite:
+    """Rewrites the sections of a table that hold a matching row. `change` gives new rows; without it they go."""
+
+    store: TableStore
+    paths: DataPaths
+    options: Mapping[str, str]
+    where: Predicate
+    change: Change | None = None
+    thin: bool = False
+    _writers: list[KeyedWriter] = field(default_factory=list)
+
+    def prepare(self) -> Prepared:
+        """Write the new files.
+
+        Raises:
+            CommitConflictError: the table has rows of a newer schema than this job knows.
+            FormatError: a file is missing or damaged; nothing is left behind.
+            InvalidInputError: a new value does not fit, or a version cannot be merged; nothing is left behind.
+            UnsupportedError: rows are marked deleted by deletion vectors.
+        """
+        schema = self.store.schema
+        live = find_live(self.store, self.store.snapshots.latest(), self.where, schema)
+        if live is None:
+            return Prepared()
+        entries = live.entries.filter(pc.greater_equal(live.entries.column("bucket"), 0))
+        refuse_newer(self.store, entries)
+        entries = prune_buckets(entries, self.where, schema, BucketOptions.parse(self.options))
+        likely = frozenset(prune_by_key(self.store, entries, self.where, schema).column("file_name").to_pylist())
+        messages: list[CommitMessage] = []
+        count = 0
+        try:
+            for split in bucket_splits(entries, live.snapshot.id, self.paths):
+                message, hits = self._bucket(split, likely)
+                messages += [] if message is None else [message]
+                count += hits
+        except BaseException:
+            for writer in self._writers:
+                writer.abort()
+            raise
+        return Prepared(tuple(messages), count, live.snapshot.id)
+
+    def _bucket(self, split: Split, likely: frozenset[str]) -> tuple[CommitMessage | None, int]:
+        merging = Merging(self.store.schema, self.options)
+        levels = build_levels(merging.files(split.files), num_levels=CompactionOptions.parse(self.options).num_levels)
+        old: list[DataFile] = []
+        new: list[DataFile] = []
+        count = 0
+        for section in partition_files(levels.files):
+            if likely.isdisjoint(file.name for file in section.files):
+                continue
+            hits = self._hits(split, section, merging)
+            if hits:
+                count += hits
+                old += [file.meta for file in section.files]
+                new += self._rewritten(split, section, merging, levels.max_level)
+        if not count:
+            return None, 0
+        message = CommitMessage(
+            partition=split.partition,
+            bucket=split.bucket,
+            total_buckets=split.total_buckets,
+            data=DataIncrement(new_files=tuple(new), deleted_files=tuple(old)),
+        )
+        return message, count
+
+    def _hits(self, split: Split, section: Section, merging: Merging) -> int:
+        """Counted first, so that a section without a match is not written for nothing."""
+        probe = ReadRequest(schema=merging.schema, columns=tuple(sorted(self.where.columns())), where=self.where)
+        here = replace(split, files=tuple(file.meta for file in section.files), raw_convertible=False)
+        return sum(rows.num_rows for rows in read_keyed_split(self.store, here, probe, merging))
+
+    def _rewritten(self, split: Split, section: Section, merging: Merging, level: int) -> tuple[DataFile, ...]:
+        # All versions of its keys are in a section, so that nothing older can lie below what is written.
+        writer = KeyedWriter(
+            self.store.env,
+            split.bucket_path,
+            merging.schema,
+            FileOptions.parse(self.options),
+            level=level,
+            source=FileSource.APPEND,
+            thin=self.thin,
+        )
+        self._writers.append(writer)
+        for rows in merge_section(
+            self.store, split, section, merging, merging.schema.names, ordered=True, drop_retracts=True, whole=True
+        ):
+            kept = self._changed(rows.combine_chunks(), merging.schema.names)
+            if kept.num_rows:
+                writer.write(kept)
+        return writer.close()
+
+    def _changed(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        columns = {name: rows.column(name).combine_chunks() for name in self.where.columns()}
+        hit = pc.fill_null(matches(self.where, columns, rows.num_rows), False)
+        if self.change is None:
+            return rows.filter(pc.invert(hit))
+        if not pc.any(hit).as_py():
+            return rows
+        old = rows.filter(hit)
+        new = self.change(old.select(list(names)).combine_chunks().to_batches()[0])
+        arrays = [new.column(name) if name in names else old.column(name) for name in rows.column_names]
+        both = pa.concat_tables([rows, pa.Table.from_arrays(arrays, schema=rows.schema)]).combine_chunks()
+        places = np.arange(rows.num_rows)
+        places[hit.to_numpy(zero_copy_only=False)] = np.arange(rows.num_rows, both.num_rows)
+        return both.take(pa.array(places))
+
+
+def refuse_newer(store: TableStore, entries: pa.Table) -> None:
+    """Refuse a rewrite with an older schema, which would drop the columns that rows got since.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than this job knows.
+    """
+    newest = pc.max(entries.column("schema_id")).as_py() or 0
+    if newest > store.schema.id:
+        raise CommitConflictError(
+            "table has rows of a newer schema than this job knows",
+            code="schema-changed",
+            table=store.env.io.root,
+            known=store.schema.id,
+            found=newest,
+            hint="open the table anew and try again",
+        )
+
+
+# ------------------------------------------------------------------------------------------------ others in between
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Refuses to publish a change of rows that another commit has changed since they were read.
+
+    Compactions change no row. What was written blindly to other keys of a bucket does no harm. A rewritten section
+    lies below whatever was written meanwhile, so that only rows which depend on what they replaced clash with it.
+    """
+
+    store: TableStore
+    paths: DataPaths
+    options: Mapping[str, str]
+    snapshot_id: int
+
+    def __call__(self, latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
+        """Look at the commits since.
+
+        Raises:
+            CommitConflictError: one of them reached the same rows, or has expired so that nobody can tell.
+        """
+        by_place = {(message.partition, message.bucket): message for message in messages}
+        for number in range(self.snapshot_id + 1, latest.id + 1 if latest else 0):
+            snapshot = self.store.snapshots.find(number)
+            if snapshot is None:
+                raise self._refusal(number)
+            if snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
+                self._look(snapshot, by_place)
+
+    def _look(self, snapshot: Snapshot, by_place: Mapping[tuple[bytes, int], CommitMessage]) -> None:
+        partitions = PartitionSet(
+            frozenset(partition for partition, _ in by_place), tuple(self.store.schema.partition_types)
+        )
+        metas = delta_manifests(self.store.manifests, snapshot)
+        entries = read_changes(self.store.manifests, metas, partitions=partitions)
+        for split in bucket_splits(entries, snapshot.id, self.paths):
+            message = by_place.get((split.partition, split.bucket))
+            if message is None:
+                continue
+            if snapshot.commit_kind is CommitKind.OVERWRITE or self._meets(message, split, snapshot):
+                raise self._refusal(snapshot.id, split.bucket)
+
+    def _meets(self, message: CommitMessage, theirs: Split, snapshot: Snapshot) -> bool:
+        merging = Merging(self.store.schema, self.options)
+        found = merging.files(theirs.files)
+        if message.data.deleted_files:
+            ours = merging.files(message.data.deleted_files)
+            return snapshot.operation in _ROW_LEVEL and any(_overlap(mine, file) for mine in ours for file in found)
+        here = replace(theirs, files=message.data.new_files)
+        keys = ReadRequest(schema=merging.schema, columns=merging.schema.trimmed_primary_keys)
+        for own in merging.files(message.data.new_files):
+            near = [file for file in found if _overlap(own, file)]
+            if not near:
+                continue
+            lookup = LevelLookup(self.store, theirs, merging, [[file] for file in near], until=own)
+            for batch in read_data_file(self.store, here, own.meta, keys):
+                if lookup.find(pa.Table.from_batches([batch])).hits.any():
+                    return True
+        return False
+
+    def _refusal(self, snapshot_id: int, bucket: int | None = None) -> CommitConflictError:
+        return CommitConflictError(
+            "another commit changed the same rows first",
+            code=ROWS_CHANGED,
+            table=self.store.env.io.root,
+            snapshot_id=snapshot_id,
+            bucket=bucket,
+            hint="read the rows again and repeat the change",
+        )
+
+
+def _overlap(one: RunFile, other: RunFile) -> bool:
+    return one.min_key <= other.max_key and other.min_key <= one.max_key

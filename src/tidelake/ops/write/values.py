@@ -61,7 +61,9 @@ def fit_column(values: pa.Array | None, column: Field, wanted: pa.DataType, rows
             "column must not be null",
             code="null-value",
             column=column.name,
-            hint="the data does not have it" if values is None else f"{found.null_count} rows have no value",
+            hint="the data does not have the column"
+            if values is None
+            else f"give every row a value; rows without one: {found.null_count}",
         )
     _check(found, column.type, column.name)
     return found

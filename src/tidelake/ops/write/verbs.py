@@ -26,32 +26,34 @@ from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate
 from tidelake.files.options import FileOptions
-from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.committer import Committer, Guard
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
-from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites, run_rewrite
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.ops.scan.planner import plan_append
+from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
+from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
+from tidelake.ops.scan.planner import never, plan_append
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
 from tidelake.ops.write.rows import conform
-from tidelake.options import Bytes
 from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.spec.option_rules import bool_option
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 if TYPE_CHECKING:  # append tables do without the tree
-    from tidelake.ops.compact.keyed_table import BucketCompaction
     from tidelake.ops.write.keyed import KeyedTableWriter
     from tidelake.ops.write.rebase import InProcessRebaser
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
 _REFUSALS = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
 """Errors of a commit after which it is certain that nothing was published."""
-Progress = Callable[[int, int], None]
-"""Told how many of how many steps are done."""
+_REPLACED = frozenset({"file-deleted", "file-conflict", "key-range"})
+"""Conflicts with a compaction or an overwrite, which a fresh plan solves."""
+_ATTEMPTS = 10
+"""Plans of a row-level change of a primary-key table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,22 @@ class Target:
             return KeyedTableWriter(self.store, self.paths, self.options, overwrite)
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
 
+    @property
+    def thin(self) -> bool:
+        """Whether data files leave out the key columns that the columns of the table repeat."""
+        if not self.is_keyed:
+            return False
+        from tidelake.ops.write.keyed import KeyedWriteOptions
+
+        return KeyedWriteOptions.parse(self.options).thin
+
     def rebaser(self) -> InProcessRebaser | None:
         """Who rewrites rows whose sequence numbers another commit overtook; nobody where there are none."""
         if not self.is_keyed:
             return None
-        from tidelake.ops.write.keyed import KeyedWriteOptions
         from tidelake.ops.write.rebase import InProcessRebaser
 
-        return InProcessRebaser(self.store, self.paths, self.files, KeyedWriteOptions.parse(self.options).thin)
+        return InProcessRebaser(self.store, self.paths, self.files, self.thin)
 
 
 def run_write(
@@ -126,20 +136,36 @@ def run_write(
     if partition is not None and mode != "overwrite":
         raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
     if identifier is not None and not committer.filter_committed([identifier]):
-        return CommitResult(repeated=True)
+        return _made_visible(target, committer, CommitResult(repeated=True))
     writer = target.writer(overwrite=mode != "append")
     try:
         field = target.options.get("rowkind.field")
         for batch, kinds in batches_with_kinds(data, target.store.schema, column=row_kind, field=field):
             writer.write(batch, kinds)
-        messages = writer.prepare()
+        messages = writer.prepare(identifier, wait=True)
     except BaseException:
         writer.abort()
         raise
     committable = Committable(
         messages=tuple(messages), identifier=BATCH_IDENTIFIER if identifier is None else identifier, operation=None
     )
-    return _commit(committer, committable, mode, partition)
+    return _made_visible(target, committer, _commit(committer, committable, mode, partition))
+
+
+def _made_visible(target: Target, committer: Committer, result: CommitResult) -> CommitResult:
+    """Compact where rows of level 0 are not read and an earlier life or a lost race left them there."""
+    if target.is_keyed and (result.repeated or result.compaction_lost):
+        from tidelake.lsm.engines.build import MergeOptions
+        from tidelake.ops.compact.buckets import Job
+        from tidelake.ops.compact.table import run_compaction
+        from tidelake.ops.write.keyed import KeyedWriteOptions
+
+        hidden = MergeOptions.parse(target.options).needs_lookup
+        if hidden and not KeyedWriteOptions.parse(target.options).write_only:
+            with suppress(CommitConflictError):  # the rows are committed, and whoever won compacts them next
+                job = Job(target.name, target.store, target.paths, target.options, target.thin)
+                run_compaction(job, committer)
+    return result
 
 
 def check_mode(mode: str) -> None:
@@ -149,7 +175,11 @@ def check_mode(mode: str) -> None:
         InvalidInputError: it is not one of `MODES`.
     """
     if mode not in MODES:
-        raise InvalidInputError("write mode is not known", mode=mode, hint=f"use one of {', '.join(MODES)}")
+        raise InvalidInputError(
+            "write mode is not known",
+            mode=mode,
+            hint=f"use one of {', '.join(MODES)}; append is an upsert where there is a primary key",
+        )
 
 
 def _commit(
@@ -174,41 +204,74 @@ def _discard(committer: Committer, messages: Sequence[CommitMessage], identifier
 def run_delete(target: Target, committer: Committer, where: Predicate) -> CommitResult:
     """Delete the matching rows; `rows` of the result tells how many.
 
-    Raises:
-        CommitConflictError: another job changed one of the files meanwhile.
-    """
-    if target.is_keyed:
-        from tidelake.ops.write.keyed_verbs import check_delete
+    A condition that looks at partition columns alone drops whole partitions and reads no row; of a primary-key table
+    `rows` then counts the records that were dropped, versions of one key apart.
 
-        check_delete(target.options)
-        return _write_again(target, committer, where, "-D", "DELETE")
+    Raises:
+        CommitConflictError: another job changed one of the files, or of the rows, every time.
+    """
+    dropped = _drop_whole(target, committer, where)
+    if dropped is not None:
+        return dropped
+    if target.is_keyed:
+        from tidelake.ops.write.keyed_verbs import deletions_win, watched
+
+        wins = deletions_win(target.options)
+        return _change_keyed(target, committer, where, "-D" if wins else None, watched(target.options, "-D"))
     splits = _planned(target, where)
     found = rewrite_matching(target.store, target.paths, splits, where, delete_rows, target.files)
     result = _row_level(committer, found.messages, "DELETE")
     return replace(result, rows=found.rows)
 
 
-def _write_again(
+def _drop_whole(target: Target, committer: Committer, where: Predicate) -> CommitResult | None:
+    """Delete by the metadata alone; None where the condition has to look at rows."""
+    store, keys = target.store, tuple(target.store.schema.partition_keys)
+    snapshot = store.snapshots.latest()
+    looks_at_rows = bool(where.columns() - set(keys))
+    if looks_at_rows or snapshot is None or bool_option(target.options, "delete.force-produce-changelog"):
+        return None
+    partitions: PartitionFilter = EVERY_PARTITION
+    if where.columns():
+        partitions = PartitionPredicate(where, keys, tuple(store.schema.partition_types))
+    metas = data_manifests(store.manifests, snapshot)
+    if never(where) or not live_entries(store.manifests, metas, partitions=partitions, columns=("bucket",)).num_rows:
+        return CommitResult()
+    done = committer.drop_partitions(partitions) if where.columns() else committer.truncate()
+    counts = (store.snapshots.get(snapshot_id).delta_record_count or 0 for snapshot_id in done.snapshot_ids)
+    return replace(done, rows=-sum(counts))
+
+
+def _change_keyed(
     target: Target,
     committer: Committer,
     where: Predicate,
-    kind: str,
-    operation: str,
-    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+    kind: str | None,
+    watch: Sequence[str],
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> CommitResult:
-    from tidelake.ops.write.keyed import KeyedTableWriter
-    from tidelake.ops.write.keyed_verbs import matching_rows, write_again
+    """Change rows of a primary-key table: written again with a kind, or copied on write where that would not win.
 
-    writer = target.writer()
-    assert isinstance(writer, KeyedTableWriter)
-    try:
-        rows = matching_rows(target.store, target.paths, target.options, where)
-        count = write_again(writer, rows, kind, change)
-        messages = tuple(writer.prepare())
-    except BaseException:
-        writer.abort()
-        raise
-    return replace(_row_level(committer, messages, operation), rows=count)
+    Planned again when another commit reached the same rows or files first.
+    """
+    from tidelake.ops.write.keyed_verbs import ROWS_CHANGED, CopyOnWrite, Unchanged, write_again
+
+    store, paths, options = target.store, target.paths, target.options
+    operation = "DELETE" if change is None else "UPDATE"
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = write_again(store, paths, options, where, kind, change, watch) if kind is not None else None
+        if found is None:
+            kind = None
+            found = CopyOnWrite(store, paths, options, where, change, target.thin).prepare()
+        if not found.messages:
+            return CommitResult()
+        try:
+            guard = Unchanged(store, paths, options, found.snapshot_id)
+            return replace(_row_level(committer, found.messages, operation, guard), rows=found.rows)
+        except CommitConflictError as error:
+            if attempt == _ATTEMPTS or error.code not in (ROWS_CHANGED, *_REPLACED):
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def run_update(
@@ -218,7 +281,7 @@ def run_update(
 
     Raises:
         InvalidInputError: a column does not exist, or a new value does not fit it.
-        CommitConflictError: another job changed one of the files meanwhile.
+        CommitConflictError: another job changed one of the files, or of the rows, every time.
     """
     schema = target.store.schema
     for name in assignments:
@@ -241,10 +304,11 @@ def run_update(
         return both.take(places).combine_chunks().to_batches()[0]
 
     if target.is_keyed:
-        from tidelake.ops.write.keyed_verbs import check_update
+        from tidelake.ops.write.keyed_verbs import check_update, versions_win, watched
 
-        check_update(schema, target.options, assignments)
-        return _write_again(target, committer, where, "+U", "UPDATE", updated)
+        check_update(schema, assignments)
+        kind = "+U" if versions_win(target.options, assignments) else None
+        return _change_keyed(target, committer, where, kind, watched(target.options, "+U", assignments), updated)
     splits = _planned(target, where)
     change = delete_rows if moving else in_place
     found = rewrite_matching(target.store, target.paths, splits, where, change, target.files)
@@ -307,107 +371,13 @@ def _refuse_newer(target: Target, splits: Sequence[Split]) -> None:
         )
 
 
-def _row_level(committer: Committer, messages: tuple[CommitMessage, ...], operation: str) -> CommitResult:
-    if not messages:
-        return CommitResult()
-    try:
-        return committer.commit(Committable(messages=messages, operation=operation))
-    except _REFUSALS:
-        _discard(committer, messages)
-        raise
-
-
-# ------------------------------------------------------------------------------------------------ compaction
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionPlan:
-    """What a compaction would rewrite."""
-
-    rewrites: tuple[Rewrite | BucketCompaction, ...]
-
-    @property
-    def files(self) -> int:
-        """Files that would be read and replaced."""
-        return sum(len(rewrite.files) for rewrite in self.rewrites)
-
-    @property
-    def size(self) -> int:
-        """Their bytes."""
-        return sum(file.file_size for rewrite in self.rewrites for file in rewrite.files)
-
-    def __str__(self) -> str:
-        return f"{len(self.rewrites)} rewrites of {self.files} files, {self.size:,} bytes"
-
-
-def plan_compaction(target: Target, *, full: bool = False, where: Predicate | None = None) -> CompactionPlan:
-    """Which files a compaction would rewrite now; `where` chooses partitions.
-
-    Raises:
-        CommitConflictError: the table has rows of a newer schema than the target's.
-        InvalidInputError: `where` looks at a column that is no partition column.
-    """
-    other = (where.columns() if where is not None else frozenset()) - set(target.store.schema.partition_keys)
-    if other:
-        raise InvalidInputError(
-            "compaction chooses whole partitions, and the condition looks at another column",
-            column=min(other),
-            table=target.name,
-            hint=f"use {', '.join(target.store.schema.partition_keys) or 'no condition: the table has no partitions'}",
-        )
-    if target.is_keyed:
-        from tidelake.ops.compact.keyed_table import plan_buckets
-        from tidelake.ops.write.keyed import KeyedWriteOptions
-
-        thin = KeyedWriteOptions.parse(target.options).thin
-        due = plan_buckets(target.store, target.paths, target.options, full=full, where=where, thin=thin)
-        return CompactionPlan(due)
-    plan = plan_append(
-        target.store,
-        target.store.snapshots.latest(),
-        schema=target.store.schema,
-        paths=target.paths,
-        where=where,
-        options=SplitOptions(target_bytes=Bytes(2**62)),
-        buckets=BucketOptions(bucket=-1),
-    )
-    _refuse_newer(target, plan.splits)
-    options = AppendCompactionOptions.parse(target.options)
-    ordered = target.buckets.bucket > 0
-    cost = SplitOptions.parse(target.options).open_file_cost
-    rewrites = plan_rewrites(
-        plan.splits, options, target_bytes=target.target_bytes, open_file_cost=cost, ordered=ordered, full=full
-    )
-    return CompactionPlan(tuple(rewrites))
-
-
-def run_compaction(
-    target: Target, committer: Committer, plan: CompactionPlan, progress: Progress | None = None
+def _row_level(
+    committer: Committer, messages: tuple[CommitMessage, ...], operation: str, guard: Guard | None = None
 ) -> CommitResult:
-    """Rewrite what was planned and commit it as one COMPACT snapshot.
-
-    Raises:
-        CommitConflictError: another job removed one of the files meanwhile; the new files are removed again.
-    """
-    messages: list[CommitMessage] = []
-    try:
-        rewrites = [each for each in plan.rewrites if isinstance(each, Rewrite)]
-        keyed = tuple(each for each in plan.rewrites if not isinstance(each, Rewrite))
-        if keyed:
-            from tidelake.ops.compact.keyed_table import compact_buckets
-
-            messages += compact_buckets(keyed, progress)
-        for number, rewrite in enumerate(rewrites, start=1):
-            messages.append(run_rewrite(target.store, target.paths, rewrite, target.files))
-            if progress:
-                progress(number, len(rewrites))
-    except BaseException:
-        _discard(committer, messages)
-        raise
     if not messages:
         return CommitResult()
     try:
-        return committer.commit(Committable(messages=tuple(messages)))
+        return committer.commit(Committable(messages=messages, operation=operation), guard=guard)
     except _REFUSALS:
         _discard(committer, messages)
         raise

@@ -139,7 +139,7 @@ def test_files_go_exactly_when_the_last_snapshot_that_needs_them_goes():
     plan = table.expire_snapshots(retain_max=2, retain_min=2, plan_only=True)
     assert plan.snapshot_ids == (1,)
     assert plan.files.data == ("bucket-0/a", "bucket-0/a.index")
-    assert "1 snapshots (1 to 1): 2 data" in str(plan)
+    assert "1 snapshot (1 to 1): 2 data" in str(plan)
     assert data_names(table) == {"a", "a.index", "b", "c"}
     done = table.expire_snapshots(retain_max=2, retain_min=2)
     assert (done.snapshot_ids, done.files, done.left) == ((1,), plan.files, ())

@@ -1,0 +1,251 @@
+"""Look-ups of a compaction: which keys exist below its output level, in which file, where in it, and with what values.
+
+The result of a compaction comes out in key order and so do the levels below, so each level is walked once, beside the
+result: files that no key can lie in are not opened, row groups before and behind the keys are not read, and of a row
+only its key columns are, and what else is asked for. Memory is about one piece of each level.
+
+Invariant: a key is found at the smallest level that has it, and found exactly where it is there. Keys must be asked for
+in ascending order, over all calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.expr.tree import And, Predicate, col
+from tidelake.files.read import ROW_NUMBER
+from tidelake.lsm.files import RunFile
+from tidelake.lsm.keys import KeyArray, KeyCodec, count_up_to, first_and_last, key_at, locate, slice_keys, window
+from tidelake.ops.read.append import read_data_file
+from tidelake.ops.read.keyed import BATCH_ROWS, KeyedRequest, Merging
+from tidelake.ops.scan.split import Split
+from tidelake.spec.binary_row import decode_rows
+from tidelake.spec.types import Root, with_nullable
+from tidelake.store.table_store import TableStore
+
+__all__ = ["Found", "LevelLookup", "Lookup"]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Types whose order is the same for a predicate and for keys; NaN alone makes the others not worth a thought.
+_PRUNABLE: Final = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.DATE, Root.VARCHAR})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for keys, one element for each."""
+
+    hits: Bools
+    files: Ints
+    """The number of the file among `LevelLookup.files`; -1 where there is none."""
+    positions: Ints
+    """The place of the row in that file, counted from 0; -1 where there is none."""
+    values: pa.Table | None = None
+    """The columns that were asked for, of the keys that were found, in their order; None where there are none."""
+
+
+class Lookup(Protocol):
+    """Finds older versions of keys."""
+
+    def find(self, rows: pa.Table) -> Found:
+        """Look up the keys of rows, which are sorted, and all behind those of the call before.
+
+        Raises:
+            FormatError: a file is missing or damaged.
+            StorageError: the storage failed.
+        """
+
+
+class LevelLookup:
+    """Looks keys up in sorted levels, from the smallest level number to the largest."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        split: Split,
+        merging: Merging,
+        levels: Sequence[Sequence[RunFile]],
+        *,
+        columns: Sequence[str] = (),
+        until: RunFile | None = None,
+    ) -> None:
+        """Prepare to look up; no file is opened yet.
+
+        Args:
+            store: The table.
+            split: Where its files lie.
+            merging: What its keys are.
+            levels: The files of each level to look in, in key order, the smallest level first.
+            columns: What is wanted of the rows that are found.
+            until: A file whose greatest key no key to look up exceeds.
+        """
+        keys = merging.schema.trimmed_primary_keys
+        self._codec = KeyCodec(keys, merging.key_types)
+        self._columns = tuple(columns)
+        self.files: tuple[RunFile, ...] = tuple(file for level in levels for file in level)
+        self._walks: list[_Walk] = []
+        wanted = tuple(dict.fromkeys((*keys, *columns)))
+        fields = tuple(merging.schema.field(name) for name in wanted)
+        last = _first_value(merging, until) if until is not None else None
+
+        def read(file: RunFile, first: Any) -> Iterator[pa.Table]:
+            where = _between(merging, first, last)
+            request = KeyedRequest(schema=merging.schema, columns=wanted, where=where, wanted=fields)
+            for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS, row_numbers=True):
+                yield pa.Table.from_batches([batch])
+
+        number = 0
+        for level in levels:
+            if level:
+                self._walks.append(_Walk(level, number, _ends(merging, self._codec, level), self._codec, read))
+            number += len(level)
+
+    def find(self, rows: pa.Table) -> Found:
+        """Look up the keys of rows, which are sorted, and all behind those of the call before.
+
+        Raises:
+            FormatError: a file is missing or damaged.
+            StorageError: the storage failed.
+        """
+        count = rows.num_rows
+        files, positions = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+        left: Ints = np.arange(count)
+        values: list[tuple[Ints, pa.Table]] = []
+        whole = rows.select(list(self._codec.columns)).combine_chunks()
+        for walk in self._walks:
+            if not len(left):
+                break
+            part = whole if len(left) == count else whole.take(pa.array(left))
+            for hit in walk.find(part):
+                here = left[hit.needles]
+                files[here], positions[here] = hit.file, hit.positions
+                if self._columns:
+                    values.append((here, hit.rows.select(list(self._columns))))
+            left = left[files[left] < 0]
+        hits: Bools = files >= 0
+        return Found(hits, files, positions, self._in_order(values))
+
+    def _in_order(self, values: list[tuple[Ints, pa.Table]]) -> pa.Table | None:
+        if not values:
+            return None
+        order = np.argsort(np.concatenate([here for here, _ in values]), kind="stable")
+        return pa.concat_tables([table for _, table in values]).combine_chunks().take(pa.array(order))
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """Rows of one piece of one file that were looked for."""
+
+    needles: Ints
+    file: int
+    positions: Ints
+    rows: pa.Table
+
+
+_Ends = tuple[KeyArray, KeyArray]
+"""The smallest and greatest keys of files."""
+
+
+class _Walk:
+    """One sorted level, walked once from its first file to its last."""
+
+    def __init__(
+        self,
+        files: Sequence[RunFile],
+        first_number: int,
+        ends: _Ends,
+        codec: KeyCodec,
+        read: Callable[[RunFile, Any], Iterator[pa.Table]],
+    ) -> None:
+        self._files, self._first_number, self._codec, self._read = files, first_number, codec, read
+        self._lows, self._highs = ends
+        self._next = 0
+        self._pieces: Iterator[pa.Table] = iter(())
+        self._rows: pa.Table | None = None
+        self._keys: KeyArray = None
+        self._last: Any = None
+
+    def find(self, rows: pa.Table) -> Iterator[_Hit]:
+        """Where the keys of sorted rows are."""
+        needles = self._codec.encode(rows)
+        count, done = rows.num_rows, 0
+        _, greatest = first_and_last(needles)
+        while done < count:
+            smallest = key_at(needles, done)
+            if not self._reach(smallest, greatest, rows, done):
+                return
+            assert self._rows is not None
+            rest = slice_keys(needles, done)
+            taken = len(rest) if greatest <= self._last else count_up_to(rest, self._last)
+            base, wanted = window([self._keys, slice_keys(rest, 0, taken)])
+            places, hits = locate(base, wanted)
+            there = np.flatnonzero(hits)
+            if len(there):
+                found = self._rows.take(pa.array(places[there]))
+                positions = found.column(ROW_NUMBER).to_numpy()
+                yield _Hit(there + done, self._first_number + self._next - 1, positions, found)
+            done += taken
+            self._drop(int(places[-1]) if len(places) else 0)
+
+    def _drop(self, count: int) -> None:
+        """Let go of rows in front of the last key that was looked for."""
+        assert self._rows is not None
+        self._rows = self._rows.slice(count)
+        self._keys = slice_keys(self._keys, count)
+
+    def _reach(self, smallest: Any, greatest: Any, rows: pa.Table, row: int) -> bool:
+        """Take pieces until one ends at or behind the smallest key; False when none that begins early enough does."""
+        if self._next and key_at(self._highs, self._next - 1) < smallest:
+            self._pieces = iter(())  # the rest of the open file lies in front of all that will be asked for
+        while self._rows is None or self._last < smallest or not len(self._keys):
+            piece = next(self._pieces, None)
+            if piece is None:
+                if not self._open(smallest, greatest, rows, row):
+                    return False
+                continue
+            self._rows = piece.combine_chunks()
+            self._keys = self._codec.encode(self._rows)
+            _, self._last = first_and_last(self._keys)
+        return True
+
+    def _open(self, smallest: Any, greatest: Any, rows: pa.Table, row: int) -> bool:
+        self._rows = None
+        while self._next < len(self._files) and key_at(self._highs, self._next) < smallest:
+            self._next += 1
+        if self._next == len(self._files) or key_at(self._lows, self._next) > greatest:
+            return False
+        file = self._files[self._next]
+        self._next += 1
+        self._pieces = self._read(file, rows.column(self._codec.columns[0])[row].as_py())
+        return True
+
+
+def _ends(merging: Merging, codec: KeyCodec, files: Sequence[RunFile]) -> _Ends:
+    names = merging.schema.trimmed_primary_keys
+    types = [with_nullable(merging.schema.field(name).type, False) for name in names]
+    sides = ([file.meta.min_key for file in files], [file.meta.max_key for file in files])
+    low, high = (pa.table(decode_rows(pa.array(side, pa.large_binary()), types), names=list(names)) for side in sides)
+    return codec.encode(low), codec.encode(high)
+
+
+def _first_value(merging: Merging, file: RunFile) -> Any:
+    """The first column of the greatest key of a file."""
+    types = [with_nullable(merging.schema.field(name).type, False) for name in merging.schema.trimmed_primary_keys]
+    return decode_rows(pa.array([file.meta.max_key], pa.large_binary()), types, columns=[0])[0][0].as_py()
+
+
+def _between(merging: Merging, first: Any, last: Any) -> Predicate | None:
+    """Keys from `first` to `last`, as far as the first key column tells and is safe to ask."""
+    name = merging.schema.trimmed_primary_keys[0]
+    if merging.schema.field(name).type.root not in _PRUNABLE:
+        return None
+    parts: list[Predicate] = [col(name) >= first]
+    if last is not None:
+        parts.append(col(name) <= last)
+    return And(tuple(parts)) if len(parts) > 1 else parts[0]

@@ -1,0 +1,107 @@
+"""Publishing compactions, and what becomes of those that another job overtook.
+
+A compaction replaces the files it read. If another job took one of them first, the rewritten rows may be stale: its new
+files are removed and the bucket is planned again. Invariant: a file is removed here only when it is certain that no
+snapshot names it, and no row is ever lost by a conflict, since what a compaction read stays until it is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import (
+    CommitConflictError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from tidelake.ops.commit.abort import plan_abort
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable
+from tidelake.ops.compact.buckets import Job, Place
+from tidelake.ops.scan.partitions import PartitionSet
+from tidelake.ops.scan.plan import data_manifests, live_entries
+from tidelake.spec.data_file import DataFile
+
+_REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
+"""Errors of a commit after which it is certain that nothing was published."""
+_OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "key-range", "bucket-count"})
+"""Conflicts that a fresh plan solves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was committed, and the buckets whose compaction another job overtook, with the conflict."""
+
+    result: CommitResult = field(default_factory=CommitResult)
+    lost: frozenset[Place] = frozenset()
+    conflict: CommitConflictError | None = None
+
+
+def publish_compactions(job: Job, committer: Committer, messages: Sequence[CommitMessage]) -> Published:
+    """Commit compactions of several buckets as one COMPACT snapshot, without those that were overtaken.
+
+    Raises:
+        CommitConflictError: a conflict that a fresh plan would not solve; the new files are removed.
+        CommitUnknownError: the storage did not tell whether the snapshot is there; nothing is removed.
+        StorageError: the storage failed; what was written is left to orphan cleaning.
+    """
+    if not messages:
+        return Published()
+    try:
+        return Published(committer.commit(Committable(messages=tuple(messages))))
+    except CommitConflictError as conflict:
+        if conflict.code not in _OVERTAKEN:
+            remove_files(job, messages)
+            raise
+        there = still_there(job, [(each.partition, each.bucket, each.compact.before) for each in messages])
+        if all(there):  # all files are where they were, and still it does not fit: it may be any of the buckets
+            there = [False] * len(messages)
+        kept = [message for message, stands in zip(messages, there, strict=True) if stands]
+        lost = [message for message, stands in zip(messages, there, strict=True) if not stands]
+        remove_files(job, lost)
+        rest = publish_compactions(job, committer, kept)
+        places = frozenset((message.partition, message.bucket) for message in lost)
+        return replace(rest, lost=rest.lost | places, conflict=conflict)
+    except _REFUSALS:
+        remove_files(job, messages)
+        raise
+
+
+def still_there(job: Job, inputs: Sequence[tuple[bytes, int, Sequence[DataFile]]]) -> list[bool]:
+    """Of each bucket's files, whether all of them are live on their levels in the newest snapshot."""
+    store = job.store
+    latest = store.snapshots.latest()
+    if latest is None:
+        return [False] * len(inputs)
+    partitions = PartitionSet(frozenset(row for row, *_ in inputs), tuple(store.schema.partition_types))
+    columns = ("partition", "bucket", "level", "file_name")
+    live = live_entries(
+        store.manifests, data_manifests(store.manifests, latest), partitions=partitions, columns=columns
+    )
+    wanted = pa.array([file.file_name for *_, files in inputs for file in files], pa.large_string())
+    near = live.filter(pc.is_in(live.column("file_name"), value_set=wanted))
+    there = set(zip(*(near.column(name).to_pylist() for name in columns), strict=True))
+    return [
+        all((partition, bucket, file.level, file.file_name) in there for file in files)
+        for partition, bucket, files in inputs
+    ]
+
+
+def remove_files(job: Job, messages: Iterable[CommitMessage]) -> None:
+    """Remove the new files of messages that were certainly not published, as far as the storage lets us."""
+
+    def path_of(partition: bytes, bucket: int, name: str) -> str:
+        return job.store.layout.data_path(job.paths.partition(partition), bucket, name)
+
+    for path in plan_abort(tuple(messages), job.store.layout, path_of):
+        with suppress(StorageError):  # found by orphan cleaning
+            job.store.env.io.delete(path)

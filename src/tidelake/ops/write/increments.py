@@ -1,0 +1,31 @@
+"""Compactions of one bucket that followed each other, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelake.ops.commit.messages import CompactIncrement
+from tidelake.spec.data_file import DataFile
+
+__all__ = ["joined", "passing"]
+
+
+def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
+    """Compactions that followed each other as one: what lived only in between is in neither list."""
+    before: dict[tuple[str, int], DataFile] = {}
+    after: dict[tuple[str, int], DataFile] = {}
+    for increment in increments:
+        for file in increment.before:
+            if after.pop((file.file_name, file.level), None) is None:
+                before[file.file_name, file.level] = file
+        for file in increment.after:
+            after[file.file_name, file.level] = file
+    return CompactIncrement(before=tuple(before.values()), after=tuple(after.values()))
+
+
+def passing(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
+    """Files that one compaction made and a later one read: no commit will ever name them."""
+    whole = joined(increments)
+    named = {file.file_name for file in (*whole.before, *whole.after)}
+    made = {file.file_name: file for increment in increments for file in increment.after}
+    return tuple(file for name, file in made.items() if name not in named)

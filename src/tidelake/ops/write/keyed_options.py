@@ -1,0 +1,102 @@
+"""What a user can tune about the writer of primary-key tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidelake.errors import InvalidInputError
+from tidelake.options import Affects, Bytes, OptionGroup, at_least, option
+
+__all__ = ["KeyedWriteOptions"]
+
+_WRITE: Final = (Affects.WRITE,)
+_BLOCK_BYTES_MAX: Final = 1 << 30
+_CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
+"""What stands for each word. Nobody else ever reads these files, so one fast codec may stand for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedWriteOptions(OptionGroup):
+    """How rows of primary-key tables are written."""
+
+    write_only: bool = option(
+        "write-only",
+        False,
+        doc="Writers neither compact nor expire.",
+        affects=_WRITE,
+        fallback=("write.compaction-skip",),
+    )
+    buffer_bytes: Bytes = option(
+        "write-buffer-size",
+        Bytes(256 << 20),
+        doc="Rows that wait in memory, over all buckets.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+    spillable: bool = option(
+        "write-buffer-spillable",
+        True,
+        doc="Rows that no longer fit in memory wait on local disk rather than in small files of the table.",
+        affects=_WRITE,
+    )
+    spill_bytes: Bytes = option(
+        "write-buffer-spill.max-disk-size",
+        Bytes(2**63 - 1),
+        doc="Local disk that waiting rows may take; beyond it they are written to the table.",
+        affects=_WRITE,
+    )
+    spill_files: int = option(
+        "local-sort.max-num-file-handles",
+        128,
+        doc="Local files of waiting rows at a time; beyond them the rows are written to the table.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+    spill_compression: str = option(
+        "spill-compression", "zstd", doc="Codec of rows on local disk: zstd, lz4 or none.", affects=_WRITE
+    )
+    spill_zstd_level: int = option(
+        "spill-compression.zstd-level", 1, doc="Effort of zstd on local disk.", affects=_WRITE
+    )
+    local_merge_bytes: Bytes | None = option(
+        "local-merge-buffer-size",
+        None,
+        doc="Merge rows of equal keys in a buffer of this size before they are sent to their buckets.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+    thin: bool = option("data-file.thin-mode", False, doc="Data files do not repeat key columns.", affects=_WRITE)
+    force_compact: bool = option(
+        "commit.force-compact", False, doc="Every commit waits for the compaction that is due.", affects=_WRITE
+    )
+    lookup_wait: bool = option(
+        "lookup-wait",
+        True,
+        doc="Commits wait for the compactions that make their rows visible.",
+        affects=_WRITE,
+        fallback=("changelog-producer.lookup-wait",),
+    )
+
+    @property
+    def block_bytes(self) -> int:
+        """Rows that are sorted at once: the buffer, but never more than texts of one array may hold."""
+        return min(self.buffer_bytes, _BLOCK_BYTES_MAX)
+
+    @property
+    def spill_codec(self) -> str | None:
+        """The Arrow name of the codec, None for no compression.
+
+        Raises:
+            InvalidInputError: the codec is not known.
+        """
+        word = self.spill_compression.lower()
+        if word not in _CODECS:
+            raise InvalidInputError(
+                "codec of rows on local disk is not known",
+                code="option-value",
+                option="spill-compression",
+                value=self.spill_compression,
+                hint="use zstd, lz4 or none",
+            )
+        return _CODECS[word]

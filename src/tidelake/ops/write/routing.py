@@ -1,0 +1,100 @@
+"""Which partition and bucket each row of a batch belongs to, as one small number per row.
+
+Rows are not moved here: a batch keeps its rows together, and a row is copied once, when it is sorted. Places are
+numbered in the order in which they were first seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.write.assign import DynamicBuckets
+from tidelake.spec.binary_hash import hash_rows
+from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
+from tidelake.spec.bucket import assign_buckets
+from tidelake.spec.schema import Schema
+from tidelake.spec.types import with_nullable
+
+Ints = np.ndarray[Any, Any]
+Place = tuple[bytes, int]
+"""A partition and a bucket of it."""
+_TABLE_MAX: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Router:
+    """Numbers the places of rows. Not shared between threads."""
+
+    schema: Schema
+    buckets: BucketOptions
+    places: list[Place] = field(default_factory=list)
+    _numbers: dict[Place, int] = field(default_factory=dict)
+
+    def route(self, rows: pa.RecordBatch, dynamic: DynamicBuckets | None = None) -> Ints:
+        """The number of the place of each row; `dynamic` finds the buckets where their count is not fixed.
+
+        Raises:
+            InvalidInputError: the bucket of a row cannot be told.
+            FormatError: an index file of dynamic buckets is missing or damaged.
+        """
+        partitions, names = self._partitions(rows)
+        buckets = self._fixed(rows) if dynamic is None else self._assigned(rows, partitions, names, dynamic)
+        span = int(buckets.max(initial=0)) + 1
+        both = buckets if len(names) == 1 else partitions * span + buckets
+        if len(names) * span <= _TABLE_MAX:
+            found = np.flatnonzero(np.bincount(both, minlength=1))
+            table = np.zeros(len(names) * span, np.int32)
+            table[found] = [self._number((names[each // span], each % span)) for each in found.tolist()]
+            return table[both]
+        found, inverse = np.unique(both, return_inverse=True)
+        numbers = [self._number((names[each // span], each % span)) for each in found.tolist()]
+        return np.array(numbers, np.int32)[inverse]
+
+    def number(self, place: Place) -> int:
+        """The number of a place."""
+        return self._number(place)
+
+    def forget(self) -> None:
+        """Number places from the beginning."""
+        self.places, self._numbers = [], {}
+
+    def _number(self, place: Place) -> int:
+        found = self._numbers.get(place)
+        if found is None:
+            found = self._numbers[place] = len(self.places)
+            self.places.append(place)
+        return found
+
+    def _partitions(self, rows: pa.RecordBatch) -> tuple[Ints, list[bytes]]:
+        schema = self.schema
+        if not schema.partition_keys:
+            return np.zeros(rows.num_rows, np.int64), [EMPTY_ROW]
+        columns = [rows.column(name) for name in schema.partition_keys]
+        types = [with_nullable(dtype, True) for dtype in schema.partition_types]
+        encoded = encode_rows(columns, types, length=rows.num_rows).dictionary_encode()
+        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def _fixed(self, rows: pa.RecordBatch) -> Ints:
+        keys = self.schema.bucket_keys
+        arrays = [rows.column(name) for name in keys]
+        types = [self.schema.field(name).type for name in keys]
+        found = assign_buckets(arrays, types, function=self.buckets.function, count=self.buckets.bucket)
+        return found.astype(np.int64)
+
+    def _assigned(self, rows: pa.RecordBatch, partitions: Ints, names: list[bytes], dynamic: DynamicBuckets) -> Ints:
+        keys = self.schema.trimmed_primary_keys
+        hashes = hash_rows([rows.column(name) for name in keys], [self.schema.field(name).type for name in keys])
+        order = np.argsort(partitions, kind="stable")
+        bounds = np.searchsorted(partitions[order], np.arange(len(names) + 1))
+        buckets = np.empty(rows.num_rows, np.int64)
+        for partition, (start, end) in zip(names, pairwise(bounds.tolist()), strict=True):
+            here = order[start:end]
+            if len(here):
+                buckets[here] = dynamic.assign(partition, hashes[here])
+        return buckets

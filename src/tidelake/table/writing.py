@@ -1,0 +1,225 @@
+"""The writing side of a table's handle: rows, row-level changes, compaction, and the two halves of a job."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr.node import Scalar
+from tidelake.expr.tree import Predicate, lit
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.safety import require_exclusive_create
+from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
+from tidelake.ops.compact.table import CompactionPlan, plan_compaction, run_compaction
+from tidelake.ops.maintain.afterwards import run_afterwards
+from tidelake.ops.maintain.times import Span, span_ms
+from tidelake.ops.scan.partitions import PartitionPredicate
+from tidelake.ops.write.rescale import RescalePlan, new_bucket_count, plan_rescale, rescale_options, run_rescale
+from tidelake.ops.write.verbs import Target, run_delete, run_update, run_write
+from tidelake.table.base import Handle
+from tidelake.table.jobs import TableCommit, TableWrite
+
+_ASSIGN_HINT = 'say what: {"column": "expression"}'
+
+
+class Writing(Handle):
+    """Every verb is planned on the newest state, committed, and followed by the expiry that is due."""
+
+    __slots__ = ()
+
+    def write(
+        self,
+        data: Any,
+        mode: str = "append",
+        *,
+        partition: Mapping[str, object] | None = None,
+        row_kind: str | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> CommitResult:
+        """Write rows: Arrow, Polars or pandas data, a list of dicts, an iterable of batches.
+
+        A primary-key table keeps one row per key. Kinds of rows (`+I -U +U -D`) come in a column `rowkind` that the
+        table does not have, or in the one that `row_kind` names.
+
+        `mode="overwrite"` replaces the table or the partitions that `partition` names, `mode="overwrite-dynamic"` the
+        partitions present in the data. With a commit user and an identifier a repeated call is a no-op.
+
+        Raises:
+            InvalidInputError: a column or a value does not fit; nothing was written.
+            CommitConflictError: others changed the same files.
+            CommitUnknownError: the storage did not tell whether the commit is there.
+        """
+        if identifier is not None and commit_user is None:
+            raise InvalidInputError("an identifier needs a commit user", hint="pass commit_user= too")
+        committer = self._committer(commit_user)
+        done = run_write(
+            self._target(), committer, data, mode=mode, partition=partition, identifier=identifier, row_kind=row_kind
+        )
+        return self._afterwards(done)
+
+    def delete(self, where: Predicate | str) -> CommitResult:
+        """Delete the rows that a condition keeps.
+
+        Raises:
+            CommitConflictError: another job changed one of the files meanwhile.
+        """
+        table = self._newest()
+        predicate = table._condition(where)
+        return table._afterwards(run_delete(table._target(), table._committer(None), predicate))
+
+    def update(self, assignments: Mapping[str, object], where: Predicate | str) -> CommitResult:
+        """Change columns of the rows that a condition keeps; values are SQL texts or expressions.
+
+        Raises:
+            InvalidInputError: a column does not exist, or a value does not fit it.
+            CommitConflictError: another job changed one of the files meanwhile.
+        """
+        table = self._newest()
+        predicate = table._condition(where)
+        if not isinstance(assignments, Mapping):
+            raise InvalidInputError("new values are no mapping", got=type(assignments).__name__, hint=_ASSIGN_HINT)
+        if not assignments:
+            raise InvalidInputError("nothing to update", hint=_ASSIGN_HINT)
+        scalars = {name: table._scalar(value) for name, value in assignments.items()}
+        return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
+
+    def _scalar(self, value: object) -> Scalar:
+        if not isinstance(value, str):
+            return lit(value).scalar
+        from tidelake.expr.parse import parse_scalar
+
+        return parse_scalar(value, self.schema.fields)
+
+    def compact(
+        self,
+        full: bool = False,
+        where: Predicate | str | None = None,
+        *,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        buckets: Iterable[int] | str | None = None,
+        partition_idle_time: Span | None = None,
+        plan_only: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CompactionPlan | CommitResult:
+        """Merge the files of a primary-key table that are due, or join small files; `full` takes all of them.
+
+        Everything is chosen by default. `where` is a condition on partition columns, `partitions` lists partitions as
+        `{"dt": "2026-11-15"}`, `buckets` lists numbers of fixed buckets (`[0, 2]`, `"0,2-5"`), and with
+        `partition_idle_time` (`"1 h"`) only partitions that nobody wrote to for so long are looked at. A table with
+        `write-only` is compacted too, and expires afterwards what is due. `plan_only` tells what would be done.
+
+        Raises:
+            InvalidInputError: the choice looks at another column, or numbers buckets that are not fixed.
+            CommitConflictError: another job compacted the same buckets first, every time.
+            UnsupportedError: the table's compactions do more than merge.
+        """
+        table = self._compacting()
+        choice = Choice(
+            partitions=choose_partitions(table.schema, table._predicate(where), partitions),
+            buckets=choose_buckets(buckets, table.options),
+            idle_ms=None if partition_idle_time is None else span_ms(partition_idle_time),
+        )
+        if plan_only:
+            return plan_compaction(table._job(), choice, full=full)
+        done = run_compaction(table._job(), table._committer(None), choice, full=full, progress=progress)
+        return table._afterwards(done)
+
+    def rescale(
+        self,
+        bucket_num: int | None = None,
+        where: Predicate | str | None = None,
+        *,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        plan_only: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> RescalePlan | CommitResult:
+        """Deal the rows of partitions to another number of fixed buckets; by default as many as the option says.
+
+        `where` is a condition on partition columns and `partitions` lists partitions as `{"dt": "2026-11-15"}`; all
+        are chosen by default, and those that have the number already are left alone. The option `bucket` of the table
+        stays as it is: set it too, so that writers use the new number. `plan_only` tells what would be done.
+
+        Raises:
+            InvalidInputError: the table's buckets are not fixed, or the number or the choice does not fit.
+            CommitConflictError: others changed the partitions meanwhile; nothing was changed: try again.
+        """
+        table = self._newest()
+        count = new_bucket_count(table.options, bucket_num)
+        chosen = choose_partitions(table.schema, table._predicate(where), partitions)
+        plan = plan_rescale(table._job(), chosen, count)
+        if plan_only:
+            return plan
+        writing = table._with_dynamic(rescale_options(table.dynamic, plan))
+        return table._afterwards(run_rescale(writing._job(), writing._committer(None), plan, progress))
+
+    def truncate(self) -> CommitResult:
+        """Delete every row."""
+        return self.new_commit().truncate()
+
+    def drop_partitions(self, where: Predicate | str) -> CommitResult:
+        """Delete every row of the partitions that a condition on partition columns keeps; no data file is read.
+
+        Raises:
+            InvalidInputError: the condition looks at another column.
+            CommitConflictError: others changed the same files.
+        """
+        table = self._newest()
+        chosen = PartitionPredicate(table._condition(where), table.partition_by, tuple(table.schema.partition_types))
+        return table._afterwards(table._committer(None).drop_partitions(chosen))
+
+    def new_write(self, commit_user: str | None = None) -> TableWrite:
+        """A writer whose messages are committed apart, for engines."""
+        self._refuse_travelled()
+        return TableWrite(self._target().writer(), self.schema, commit_user)
+
+    def new_commit(self, commit_user: str | None = None) -> TableCommit:
+        """A committer for one user; without a user a fresh one, for a single batch job.
+
+        Raises:
+            StorageError: the storage cannot create a file exclusively, so that commits would not be safe.
+            UnsupportedError: the table has an option that commits do not honour.
+        """
+        self._refuse_travelled()
+        return TableCommit(self._committer(commit_user), self._afterwards)
+
+    @abstractmethod
+    def _newest(self) -> Self:
+        """The table with its current schema: rows that are written anew keep every column they have by now."""
+
+    @abstractmethod
+    def _with_dynamic(self, options: Mapping[str, str]) -> Self:
+        """The same handle with these options of one use."""
+
+    def _compacting(self) -> Self:
+        """The newest table as a compaction sees it: what its writers leave to others is done here."""
+        table = self._newest()
+        return table._with_dynamic({**table.dynamic, "write-only": "false"})
+
+    def _job(self) -> Job:
+        thin = False
+        if self.primary_key:
+            from tidelake.ops.write.keyed_options import KeyedWriteOptions  # append tables do without it
+
+            thin = KeyedWriteOptions.parse(self.options).thin
+        return Job(self.name, self.store, self.paths, self.options, thin)
+
+    def _target(self) -> Target:
+        self._refuse_travelled()
+        return Target(self.name, self.store, self.paths, self.options)
+
+    def _committer(self, user: str | None) -> Committer:
+        require_exclusive_create(self.store.env, self.options)
+        rebaser = self._target().rebaser()
+        return Committer(self.store, user or self._fresh_user(), options=self.options, rebaser=rebaser)
+
+    def _afterwards(self, result: CommitResult) -> CommitResult:
+        return run_afterwards(self.store, self.paths, self.options, result)
+
+    def _fresh_user(self) -> str:
+        prefix = self.options.get("commit.user-prefix")
+        fresh = self.store.env.ids.uuid()
+        return f"{prefix}_{fresh}" if prefix else fresh
