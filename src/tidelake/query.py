@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, TidelakeError
 from tidelake.expr.from_polars import weaker_predicate
+from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
 from tidelake.ops.read.append import ReadRequest
@@ -115,7 +116,7 @@ class Scan:
             f"  splits     {len(plan.splits)}, {merges or 'none'} {'need' if merges > 1 else 'needs'} a merge",
         ]
         if self.where is not None:
-            lines.insert(2, f"  where      {self.where}")
+            lines.insert(2, f"  where      {to_sql(self.where)}")
         if self.limit is not None:
             lines.insert(2, f"  limit      {self.limit}")
         if self.order:

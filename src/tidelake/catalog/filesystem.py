@@ -16,7 +16,7 @@ from tidelake.io.env import Env
 from tidelake.io.fileio import parent
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.commit.safety import require_exclusive_create
-from tidelake.ops.define.checks import warn_unknown
+from tidelake.ops.define.checks import warn_idle, warn_unknown
 from tidelake.ops.define.schemas import run_create
 from tidelake.options import option_text
 from tidelake.spec.arrow_types import from_arrow
@@ -128,8 +128,8 @@ class Lake:
         name: str,
         schema: Mapping[str, str | DataType] | pa.Schema | Any,
         *,
-        primary_key: Sequence[str] = (),
-        partition_by: Sequence[str] = (),
+        primary_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
         options: Mapping[str, object] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
@@ -229,8 +229,8 @@ def create_at(
     name: str,
     schema: Mapping[str, str | DataType] | pa.Schema | Any,
     *,
-    primary_key: Sequence[str] = (),
-    partition_by: Sequence[str] = (),
+    primary_key: Sequence[str] | None = None,
+    partition_by: Sequence[str] | None = None,
     options: Mapping[str, object] | None = None,
     comment: str | None = None,
     if_not_exists: bool = False,
@@ -242,6 +242,7 @@ def create_at(
     """
     texts = {str(key): option_text(key, value) for key, value in (options or {}).items()}
     warn_unknown(texts, stacklevel=4)
+    warn_idle(texts, keyed=bool(primary_key) or "primary-key" in texts, stacklevel=4)
     first = new_schema(
         column_types(schema),
         primary_keys=_names(primary_key),
@@ -327,5 +328,5 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
     return {column.name: from_arrow(column.type, column.nullable) for column in schema}
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(given: Sequence[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())

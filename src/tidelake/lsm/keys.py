@@ -207,9 +207,12 @@ def _packed(parts: Sequence[Columns], *, sorted_parts: bool) -> list[Keys]:
         bits = (max((int(word.max()) for word in filled), default=0) - low).bit_length()
         excess = max(0, bits - room)
         if bits > excess:
-            words = [(word - np.uint64(low)) >> np.uint64(excess) for word in words]
-            kept = np.uint64(bits - excess)
-            packed = words if room == 8 * WORD else [(p << kept) | w for p, w in zip(packed, words, strict=True)]
+            for word, whole in zip(words, packed, strict=True):
+                word -= np.uint64(low)
+                word >>= np.uint64(excess)
+                if room < 8 * WORD:
+                    word |= whole << np.uint64(bits - excess)
+            packed = words
             room -= bits - excess
         if excess or not exact:
             return [Keys(word, part) for word, part in zip(packed, parts, strict=True)]

@@ -598,7 +598,7 @@ _LEAST: Final[Mapping[str, int]] = MappingProxyType(
         "dynamic-bucket.target-row-num": 1,
         "local-sort.max-num-file-handles": 1,
         "manifest.merge-min-count": 1,
-        "num-levels": 1,
+        "num-levels": 2,
         "num-sorted-run.compaction-trigger": 1,
         "num-sorted-run.stop-trigger": 1,
         "page-size": 1,

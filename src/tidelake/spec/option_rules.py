@@ -66,6 +66,7 @@ COLUMN_OPTIONS: Final = frozenset(
 _FIELD_PREFIX: Final = "fields."
 _FIELD_DEFAULT: Final = "fields.default-aggregate-function"
 _SEQUENCE_GROUP: Final = "sequence-group"
+_NEWEST_VALUE: Final = "last_non_null_value"
 _NESTED_LISTS: Final = {"nested-key": "element", "nested-sequence-field": "element", "ts-field": "value"}
 _FIELD_SUFFIXES: Final = (
     "aggregate-function",
@@ -371,6 +372,63 @@ def _first_row(context: OptionContext) -> Iterator[InvalidInputError]:
         yield _refusal("first-row needs no deletion vectors", "deletion-vectors.enabled", "remove the option")
 
 
+def _partial_update(context: OptionContext) -> Iterator[InvalidInputError]:
+    options = context.options
+    if enum_option(options, "merge-engine", _ENGINES) != "partial-update":
+        return
+    whole, part = "partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group"
+    group_of: dict[str, str] = {}
+    ordering: set[str] = set()
+    for key in options:
+        names, suffix = _split_field_option(key) or ((), "")
+        if suffix != _SEQUENCE_GROUP:
+            continue
+        ordering.update(names)
+        for name in names_option(options, key):
+            if group_of.setdefault(name, key) != key:
+                yield InvalidInputError(
+                    "column is in two sequence groups", option=key, column=name, hint=f"it is in {group_of[name]} too"
+                )
+        for name in (*names, *names_option(options, key)):
+            if name in context.primary_keys:
+                hint = "a key never changes: leave it out"
+                yield InvalidInputError("sequence group has a column of the key", option=key, column=name, hint=hint)
+    removes = bool_option(options, whole)
+    if removes and ordering:
+        yield _refusal("sequence groups say themselves what a deletion does", whole, f"remove it, or use {part}")
+    for key, given in ((whole, removes), (part, part in options)):
+        if given and _first_flag(options, _IGNORE_DELETE):
+            yield _refusal("deletions that are ignored cannot remove rows", key, "remove it, or ignore-delete")
+    for name in names_option(options, part):
+        if name not in ordering:
+            hint = "name columns that order a sequence group (fields.<column>.sequence-group)"
+            yield InvalidInputError("column orders no sequence group", option=part, column=name, hint=hint)
+    ordered = {*group_of, *ordering, *context.primary_keys, *names_option(options, "sequence.field")}
+    yield from _functions_in_groups(context, ordered)
+
+
+def _functions_in_groups(context: OptionContext, ordered: Collection[str]) -> Iterator[InvalidInputError]:
+    """In a partial-update table a function folds in the order of a group; outside of one it would be passed over."""
+    options = context.options
+    for name in sorted(context.columns):
+        key = f"fields.{name}.aggregate-function"
+        key = key if key in options else _FIELD_DEFAULT
+        if name not in ordered and options.get(key, _NEWEST_VALUE) != _NEWEST_VALUE:
+            hint = (
+                "put the column in a sequence group (fields.<column>.sequence-group), or use merge-engine=aggregation"
+            )
+            yield InvalidInputError("function needs a sequence group", option=key, column=name, hint=hint)
+
+
+def _aggregation(context: OptionContext) -> Iterator[InvalidInputError]:
+    options, removes = context.options, "aggregation.remove-record-on-delete"
+    if enum_option(options, "merge-engine", _ENGINES) != "aggregation" or not bool_option(options, removes):
+        return
+    for key in options:
+        if (_split_field_option(key) or ((), ""))[1] == "ignore-retract" and bool_option(options, key):
+            yield _refusal(f"option does not go with {removes}", key, "remove one of the two")
+
+
 def _retention(context: OptionContext) -> Iterator[InvalidInputError]:
     for family, least_default in (("snapshot", 10), ("changelog", 1)):
         low, high = f"{family}.num-retained.min", f"{family}.num-retained.max"
@@ -412,6 +470,8 @@ _RULES: Final[tuple[Callable[[OptionContext], Iterator[InvalidInputError]], ...]
     _sequence_fields,
     _changelog_producer,
     _first_row,
+    _partial_update,
+    _aggregation,
     _retention,
     _row_tracking,
     _snapshot_ordering,

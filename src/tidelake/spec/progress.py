@@ -16,6 +16,8 @@ from tidelake.spec.names import check_name
 
 DIRECTORY = "progress"
 PROPERTY_PREFIX = "progress."
+SINCE_PROPERTY = "progress-since"
+"""From this snapshot on every one was made by a writer that carries properties on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,6 +321,7 @@ def schema_violations(schema: Schema) -> Iterator[InvalidInputError]:
         )
     )
     yield from _expiry_violations(schema)
+    yield from _row_kind_violations(schema)
 
 
 def _expiry_violations(schema: Schema) -> Iterator[InvalidInputError]:
@@ -333,6 +334,19 @@ def _expiry_violations(schema: Schema) -> Iterator[InvalidInputError]:
         if column.name == name and column.type.root not in RECORD_TIME_ROOTS:
             yield InvalidInputError(
                 "column cannot tell when rows expire", option=option, column=name, type=column.type, hint=hint
+            )
+
+
+def _row_kind_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    """Kinds of rows are texts of one column; a name that is no column is reported with all others of that sort."""
+    option, hint = "rowkind.field", "name one CHAR or STRING column"
+    name = schema.options.get(option)
+    if name is not None and "," in name and name not in schema.names:
+        yield InvalidInputError("row kinds come from one column", option=option, value=name, hint=hint)
+    for column in schema.fields:
+        if column.name == name and column.type.root not in (Root.CHAR, Root.VARCHAR):
+            yield InvalidInputError(
+                "column cannot hold row kinds", option=option, column=name, type=column.type, hint=hint
             )
 
 

@@ -168,7 +168,7 @@ def test_the_number_of_assigners_follows_the_options(
 
 
 def test_no_bucket_at_all_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="at least one"):
+    with pytest.raises(InvalidInputError, match="-1 or at least 1"):
         assigners_for(options(max_buckets="0"))
 
 

@@ -71,14 +71,13 @@ class MergeOptions(OptionGroup):
         "ignore-update-before", False, doc="Rows of the kind -U are left out when written.", affects=(Affects.WRITE,)
     )
     sequence: tuple[str, ...] = option(
-        "sequence.field", (), doc="Columns that say which version is newer.", affects=_ALL, immutable=True
+        "sequence.field", (), doc="Columns that say which version is newer.", affects=_ALL
     )
     sort_order: SortOrder = option(
         "sequence.field.sort-order",
         SortOrder.ASCENDING,
         doc="Which sequence value is the newer one.",
         affects=_ALL,
-        immutable=True,
     )
     remove_on_delete: bool = option(
         "partial-update.remove-record-on-delete",
@@ -106,7 +105,6 @@ class MergeOptions(OptionGroup):
         ChangelogProducer.NONE,
         doc="Where the changes of the table come from.",
         affects=_ALL,
-        immutable=True,
     )
     deletion_vectors: bool = option(
         "deletion-vectors.enabled", False, doc="Mark rows that were replaced instead of merging.", affects=_ALL
@@ -117,7 +115,9 @@ class MergeOptions(OptionGroup):
         doc="With deletion vectors, reads merge level 0 instead of leaving it out.",
         affects=(Affects.READ,),
     )
-    force_lookup: bool = option("force-lookup", False, doc="Compactions look up what lies below.", affects=_ALL)
+    force_lookup: bool = option(
+        "force-lookup", False, doc="Compactions look up what lies below.", affects=_ALL, immutable=True
+    )
 
     @property
     def needs_lookup(self) -> bool:

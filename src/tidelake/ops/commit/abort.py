@@ -2,17 +2,22 @@
 
 Engines call abort after a failed commit, with all messages, even when the snapshot did land. So files are deleted only
 when it is proved that no snapshot carries them; in any doubt they stay, and orphan cleaning finds them later. Files
-that a compaction read are never touched, nor is a file that was only moved to another level.
+that a compaction read are never touched unless the same message brought them, nor is a file that was only moved to
+another level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.spec.layout import TableLayout
 
+REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
+"""Errors of a commit after which it is certain that nothing was published."""
 PathOf = Callable[[bytes, int, str], str]
 """The path of a data file from its partition, bucket and name."""
 
@@ -30,8 +35,8 @@ def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: 
     """The files that belong to these messages alone."""
     paths: dict[str, None] = {}
     for message in messages:
-        moved = {file.file_name for file in message.compact.before}
         data = message.data
+        moved = {file.file_name for file in message.compact.before} - {file.file_name for file in data.new_files}
         files = [*data.new_files, *data.changelog_files, *message.compact.after, *message.compact.changelog_files]
         for file in files:
             if file.file_name not in moved and file.external_path is None:
@@ -45,6 +50,9 @@ def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: 
 
 def referenced_names(messages: Iterable[CommitMessage]) -> frozenset[str]:
     """Names of the files that the messages read and did not make."""
-    return frozenset(
-        file.file_name for message in messages for file in (*message.compact.before, *message.data.deleted_files)
-    )
+    found: set[str] = set()
+    for message in messages:
+        data = message.data
+        read = {file.file_name for file in (*message.compact.before, *data.deleted_files)}
+        found |= read - {file.file_name for file in data.new_files}
+    return frozenset(found)

@@ -15,7 +15,7 @@ from tidelake.errors import InternalError
 from tidelake.spec.index_manifest import IndexEntry
 from tidelake.spec.manifest import ADD, DELETE, identities
 from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.progress import PROPERTY_PREFIX
+from tidelake.spec.progress import PROPERTY_PREFIX, SINCE_PROPERTY
 from tidelake.spec.snapshot import CommitKind, Snapshot
 
 WRITER_VERSION = "tidelake-0.1.0"
@@ -92,9 +92,13 @@ def build_snapshot(
 
 
 def carried_properties(previous: Snapshot | None, own: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a new snapshot: its own, and the progress of all numbered users."""
-    carried = previous.properties if previous else {}
-    return {**{key: value for key, value in carried.items() if key.startswith(PROPERTY_PREFIX)}, **own}
+    """The properties of a new snapshot: its own, the progress of all numbered users, and since when that is carried."""
+    before = previous.properties if previous else {}
+    kept = {key: text for key, text in before.items() if key.startswith(PROPERTY_PREFIX) or key == SINCE_PROPERTY}
+    properties = {**kept, **own}
+    if any(key.startswith(PROPERTY_PREFIX) for key in properties):
+        properties.setdefault(SINCE_PROPERTY, str(previous.id + 1 if previous else 1))
+    return properties
 
 
 def row_count(entries: pa.Table, kind: int) -> int:

@@ -8,6 +8,7 @@ written part is published does not fail the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -19,11 +20,13 @@ from tidelake.errors import (
     CommitUnknownError,
     FormatError,
     InvalidInputError,
+    StorageError,
     TidelakeError,
     UnsupportedError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
+from tidelake.ops.commit.lookups import check_lookups
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
@@ -59,6 +62,13 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("tag.automatic-creation", "none"),
     ("commit.callbacks", ""),
     ("data-file.external-paths.strategy", "none"),
+    ("manifest.format", "avro"),
+    ("pk-clustering-override", "false"),
+    ("pk-btree.index.columns", ""),
+    ("pk-bitmap.index.columns", ""),
+    ("pk-multivalue.index.columns", ""),
+    ("pk-full-text.index.columns", ""),
+    ("pk-vector.index.columns", ""),
     ("type", "table"),
 )
 
@@ -112,6 +122,7 @@ class Committer:
         self._rebaser = rebaser
         self._shape = TableShape.parse(options)
         self._bucket = BucketOptions.parse(options).bucket
+        self._first_row = options.get("merge-engine", "").strip().lower().replace("_", "-") == "first-row"
         self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
         _check_mark_done(self._shape)
         _check_branch(self._shape, store.layout.branch)
@@ -163,16 +174,47 @@ class Committer:
         there = published.kinds()
         if not (ignore_empty and written.is_empty) and not there & {CommitKind.APPEND, CommitKind.OVERWRITE}:
             takes_away = written.deletes_rows
+            provider = _Rebasing(self._store, committable.messages, written, self._rebaser, self._bucket, guard)
             request = self._request(
                 committable,
                 seen_id=published.seen_id,
                 kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
-                provider=self._written_provider(committable.messages, written, guard),
+                provider=provider,
                 # After a lost answer the same files may be there already, and only looking tells.
                 detect_conflicts=takes_away or recovering or self._unknown,
             )
-            done += _some(self._loop.run(request))
-        return self._compact_part(committable, published, done, compacted)
+            done += _some(self._run_rebasing(request, provider))
+            if provider.messages != committable.messages and not any(each.repeated for each in done):
+                return self._after_rebase(committable, published, done, provider.messages)
+        return self._compact_part(committable, published, done, compacted, committable.messages)
+
+    def _run_rebasing(self, request: Request, provider: _Rebasing) -> Done | None:
+        """Publish the written part; of the files of before and after a rebase those go that are certainly nobody's."""
+        try:
+            done = self._loop.run(request)
+        except CommitUnknownError:
+            raise
+        except TidelakeError:
+            self._remove(provider.made())
+            raise
+        self._remove(provider.made() if done is None or done.repeated else provider.replaced())
+        return done
+
+    def _remove(self, messages: tuple[Sequence[CommitMessage], Sequence[CommitMessage]]) -> None:
+        """Remove the files that the first messages have and the second have not; what stays is an orphan."""
+        gone, kept = (plan_abort(each, self._store.layout, self._path_of) for each in messages)
+        for path in set(gone).difference(kept):
+            with suppress(StorageError):
+                self._store.env.io.delete(path)
+
+    def _after_rebase(
+        self, committable: Committable, published: Published, done: Sequence[Done], messages: Sequence[CommitMessage]
+    ) -> _Parts:
+        """Compactions that read files which were written again are left to the next one; the others follow."""
+        _, compacted = split_messages(messages, default_buckets=self._bucket)
+        parts = self._compact_part(committable, published, done, compacted, messages)
+        lost = any(old.compact != new.compact for old, new in zip(committable.messages, messages, strict=True))
+        return replace(parts, compaction_lost=parts.compaction_lost or lost)
 
     def _refuse_committed(self, written: Changes) -> None:
         """A batch commit has no number that would make its repetition a no-op, and an append looks at no live file."""
@@ -187,15 +229,27 @@ class Committer:
             )
 
     def _compact_part(
-        self, committable: Committable, published: Published, done: Sequence[Done], compacted: Changes
+        self,
+        committable: Committable,
+        published: Published,
+        done: Sequence[Done],
+        compacted: Changes,
+        messages: Sequence[CommitMessage] = (),
     ) -> _Parts:
+        """Publish what was compacted; `messages` tell on which snapshots that was planned."""
         if compacted.is_empty or CommitKind.COMPACT in published.kinds():
             return _Parts(tuple(done))
+
+        def provider(state: State) -> Changes:
+            if self._first_row:
+                check_lookups(self._store, messages, state.snapshot)
+            return compacted
+
         request = self._request(
             committable,
             seen_id=published.seen_id,
             kind=CommitKind.COMPACT,
-            provider=lambda _: compacted,
+            provider=provider,
             detect_conflicts=True,
         )
         try:
@@ -204,9 +258,6 @@ class Committer:
             if done or published.snapshots:
                 return _Parts(tuple(done), compaction_lost=True)
             raise
-
-    def _written_provider(self, messages: Sequence[CommitMessage], written: Changes, guard: Guard | None) -> _Rebasing:
-        return _Rebasing(self._store, messages, written, self._rebaser, self._bucket, guard)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)
@@ -292,7 +343,7 @@ class Committer:
     def _raised(self, messages: Sequence[CommitMessage]) -> tuple[CommitMessage, ...]:
         schema = self._store.schema
         plain = tuple(replace(m, data=replace(m.data, changelog_files=())) for m in messages)
-        wanted = self._options.overwrite_upgrade and schema.primary_keys and not self._shape.clustering_override
+        wanted = self._options.overwrite_upgrade and schema.primary_keys
         if not wanted or any(message.compact.after or message.compact.before for message in plain):
             return plain
         types = [schema.field(name).type for name in schema.trimmed_primary_keys]
@@ -515,17 +566,27 @@ class _Rebasing:
         default_buckets: int,
         guard: Guard | None,
     ) -> None:
-        self._store, self._messages, self._written = store, tuple(messages), written
+        self._store, self._given, self.messages, self._written = store, tuple(messages), tuple(messages), written
         self._rebaser, self._default_buckets, self._guard = rebaser, default_buckets, guard
+        self._passed: list[CommitMessage] = []
 
     def __call__(self, state: State) -> Changes:
         if self._guard is not None:
-            self._guard(state.snapshot, self._messages)
-        messages = rebase_messages(self._store, self._messages, state.snapshot, self._rebaser)
-        if messages != self._messages:
-            self._messages = messages
+            self._guard(state.snapshot, self.messages)
+        messages = rebase_messages(self._store, self.messages, state.snapshot, self._rebaser)
+        if messages != self.messages:
+            self._passed += self.messages
+            self.messages = messages
             self._written, _ = split_messages(messages, default_buckets=self._default_buckets)
         return self._written
+
+    def made(self) -> tuple[Sequence[CommitMessage], Sequence[CommitMessage]]:
+        """Messages with what was made on the way, and those that were given."""
+        return (*self._passed, *self.messages), self._given
+
+    def replaced(self) -> tuple[Sequence[CommitMessage], Sequence[CommitMessage]]:
+        """Messages with what was given and made on the way, and those that were published."""
+        return self._passed, self.messages
 
 
 def _added_names(changes: Changes) -> list[str]:

@@ -45,6 +45,7 @@ from tidelake.ops.commit.conflicts import (
 from tidelake.ops.commit.merging import Merged, run_merge
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
+from tidelake.ops.commit.progress import carried_below
 from tidelake.ops.commit.publish import SnapshotPublisher, publish_surely
 from tidelake.ops.commit.standing import settle_standing
 from tidelake.ops.commit.strict import check_strict
@@ -247,6 +248,8 @@ class Loop:
             return None
         for snapshot_id in range(seen_id + 1, latest.id + 1):
             snapshot = self._store.snapshots.find(snapshot_id)
+            if snapshot is None and carried_below(latest, self._user, request.identifier, seen_id):
+                continue  # expired, and the property that snapshots carry on tells that it was not this commit
             if snapshot is None:
                 raise CommitUnknownError(
                     "snapshots that would tell whether the commit is there have expired meanwhile",
@@ -302,7 +305,7 @@ class Loop:
             commit_user=self._user,
             overwrite=request.kind is CommitKind.OVERWRITE,
             key_types=[schema.field(name).type for name in schema.trimmed_primary_keys],
-            ordered_levels=bool(schema.primary_keys) and not self._shape.clustering_override,
+            ordered_levels=bool(schema.primary_keys),
             vectors_by_file=not schema.primary_keys and self._bucket == -1,
         )
 

@@ -39,8 +39,8 @@ class CompactIncrement:
 class CommitMessage:
     """The work of one writer on one bucket.
 
-    `base_snapshot_id` is the snapshot its sequence numbers continue from; None where order between commits does not
-    depend on them.
+    `base_snapshot_id` is the snapshot its sequence numbers continue from and its compaction was planned on; None where
+    order between commits does not depend on it.
     """
 
     partition: bytes

@@ -8,7 +8,7 @@ from enum import Enum
 
 from tidelake.io.retry import RetryOptions
 from tidelake.ops.scan.options import BucketOptions
-from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, option
+from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, at_least, option
 from tidelake.spec.avro import codec_name
 from tidelake.spec.layout import TableLayout
 from tidelake.store.paths import PathOptions
@@ -123,16 +123,15 @@ class TableShape(OptionGroup):
         affects=_WRITE,
         fallback=("write.compaction-skip",),
     )
-    num_levels: int | None = option("num-levels", None, doc="Levels of the tree; unset: trigger + 1.", affects=_WRITE)
-    compaction_trigger: int = option(
-        "num-sorted-run.compaction-trigger", 5, doc="Sorted runs that start a compaction.", affects=_WRITE
+    num_levels: int | None = option(
+        "num-levels", None, doc="Levels of the tree; unset: trigger + 1.", affects=_WRITE, check=at_least(2)
     )
-    clustering_override: bool = option(
-        "pk-clustering-override",
-        False,
-        doc="Sort primary-key files by clustering columns.",
+    compaction_trigger: int = option(
+        "num-sorted-run.compaction-trigger",
+        5,
+        doc="Sorted runs that start a compaction.",
         affects=_WRITE,
-        immutable=True,
+        check=at_least(1),
     )
     snapshot_ordering: bool = option(
         "sequence.snapshot-ordering",

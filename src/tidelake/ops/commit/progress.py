@@ -2,7 +2,7 @@
 
 Four witnesses are asked: the user's own snapshots while they are kept, the progress property that our snapshots carry
 on, the user's progress document, and the note in it of a commit that was about to be published. If the snapshots that
-would tell about such a note are gone, nobody knows, and that is said instead of guessed.
+would tell about such a note are gone and so is the property, nobody knows, and that is said instead of guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from tidelake.errors import CommitUnknownError
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
-from tidelake.spec.progress import PROPERTY_PREFIX, Progress
+from tidelake.spec.progress import PROPERTY_PREFIX, SINCE_PROPERTY, Progress
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.progress import ProgressStore
 from tidelake.store.snapshots import SnapshotStore
@@ -65,7 +65,10 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
         return Published(snapshots=tuple(reversed(found)), seen_id=seen_id)
     if committed == identifier:
         return Published(done=True)
-    if progress.pending == identifier and not _all_seen(seen_id, progress.after, oldest_seen):
+    if progress.pending == identifier and not (
+        _all_seen(seen_id, progress.after, oldest_seen)
+        or carried_below(latest, progress.user, identifier, progress.after)
+    ):
         raise CommitUnknownError(
             "commit was about to be published once, and the snapshots that would tell have expired",
             commit_user=progress.user,
@@ -78,11 +81,27 @@ def find_published(snapshots: SnapshotStore, progress: Progress, identifier: int
 
 def newest_committed(latest: Snapshot | None, progress: Progress) -> int | None:
     """The newest identifier of the user that is certainly published, by its document and the carried property."""
-    carried = latest.properties.get(PROPERTY_PREFIX + progress.user) if latest else None
-    known = [progress.committed] if progress.committed is not None else []
-    if carried is not None and _NUMBER.fullmatch(carried):
-        known.append(int(carried))
-    return max(known, default=None)
+    known = (progress.committed, _number(latest, PROPERTY_PREFIX + progress.user))
+    return max((each for each in known if each is not None), default=None)
+
+
+def carried_below(latest: Snapshot | None, user: str, identifier: int, after: int) -> bool:
+    """Whether the newest snapshot tells, without those before it, that none after a given one published an identifier.
+
+    Who publishes for a user sets the user's property, and all of ours carry it on; other writers drop it. So where it
+    is still there and smaller, no snapshot since has a greater identifier. Where it never was, snapshots that carried
+    properties on ever since the given one tell the same.
+    """
+    carried = _number(latest, PROPERTY_PREFIX + user)
+    if carried is not None:
+        return carried < identifier
+    since = _number(latest, SINCE_PROPERTY)
+    return since is not None and since <= after + 1
+
+
+def _number(latest: Snapshot | None, key: str) -> int | None:
+    text = latest.properties.get(key) if latest else None
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 def note_pending(store: ProgressStore, progress: Progress, identifier: int, after: int) -> Progress:

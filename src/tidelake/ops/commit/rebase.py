@@ -4,6 +4,9 @@ Sequence numbers are a column of the data files, and the newest version of a key
 counts on from the snapshot it started from; if another commit reached the bucket meanwhile, its numbers may lie below
 and its rows would lose to older ones. The committer then asks this port to rewrite its own new level-0 files above the
 bucket's maximum, and plans again. In process or as a Spark task, the implementation belongs to the writer.
+
+A writer also counted the buckets of the partition on that snapshot. If they were dealt anew since, its rows would lie
+in the wrong ones, and nothing but writing them again helps.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from tidelake.spec.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
 
 Bucket = tuple[bytes, int]
-_COLUMNS = ("kind", "partition", "bucket", "max_sequence")
+_COLUMNS = ("kind", "partition", "bucket", "total_buckets", "max_sequence")
 
 
 class SequenceRebaser(Protocol):
@@ -34,7 +37,7 @@ class SequenceRebaser(Protocol):
     ) -> tuple[CommitMessage, ...]:
         """Messages with files whose numbers start above `floors`, based on the given snapshot.
 
-        The files of the given messages are no longer referenced afterwards and may be deleted by the implementation.
+        The files of the given messages stay: the committer removes them once the new ones are published.
         """
 
 
@@ -44,7 +47,8 @@ def rebase_messages(
     """The messages, rewritten where another commit moved the maximum of their bucket.
 
     Raises:
-        CommitConflictError: a rewrite is needed and there is nobody to do it.
+        CommitConflictError: a rewrite is needed and there is nobody to do it, or a partition got another number of
+            buckets.
     """
     stale = [
         message
@@ -57,7 +61,9 @@ def rebase_messages(
     if not stale or latest is None:
         return tuple(messages)
     oldest = min(message.base_snapshot_id or 0 for message in stale)
-    floors = _floors(store, frozenset(message.partition for message in stale), oldest, latest)
+    added = _added_since(store, frozenset(message.partition for message in stale), oldest, latest)
+    _check_counts(stale, added, latest)
+    floors = _floors(added)
     moved = [
         message
         for message in stale
@@ -84,8 +90,8 @@ def _bucket(message: CommitMessage) -> Bucket:
     return message.partition, message.bucket
 
 
-def _floors(store: TableStore, partitions: frozenset[bytes], base_id: int, latest: Snapshot) -> dict[Bucket, int]:
-    """The greatest sequence number that commits after the base brought to each bucket."""
+def _added_since(store: TableStore, partitions: frozenset[bytes], base_id: int, latest: Snapshot) -> pa.Table:
+    """The files that commits after the base brought to partitions, in the order of the commits."""
     chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
     since = [store.snapshots.find(snapshot_id) for snapshot_id in range(base_id + 1, latest.id + 1)]
     if any(snapshot is None for snapshot in since):
@@ -96,7 +102,31 @@ def _floors(store: TableStore, partitions: frozenset[bytes], base_id: int, lates
         found = [delta_manifests(store.manifests, snapshot) for snapshot in since if snapshot]
         tables = [read_changes(store.manifests, metas, partitions=chosen, columns=_COLUMNS) for metas in found]
         entries = pa.concat_tables(tables)
-    added = entries.filter(pc.equal(entries.column("kind"), ADD))
+    return entries.filter(pc.equal(entries.column("kind"), ADD))
+
+
+def _check_counts(stale: Sequence[CommitMessage], added: pa.Table, latest: Snapshot) -> None:
+    """Refuse messages whose partition has another number of buckets by now."""
+    fixed = added.filter(pc.greater(added.column("total_buckets"), 0))
+    grouped = fixed.group_by("partition", use_threads=False).aggregate([("total_buckets", "last")])
+    pairs = zip(grouped.column("partition").to_pylist(), grouped.column("total_buckets_last").to_pylist(), strict=True)
+    counts = dict(pairs)
+    for message in stale:
+        own = message.total_buckets
+        now = counts.get(message.partition)
+        if own is not None and own > 0 and now not in (None, own):
+            raise CommitConflictError(
+                "partition got another number of buckets while its rows were written",
+                code="bucket-count",
+                previous=own,
+                new=now,
+                snapshot_id=latest.id,
+                hint="write the rows again with a writer that knows the new number",
+            )
+
+
+def _floors(added: pa.Table) -> dict[Bucket, int]:
+    """The greatest sequence number that files brought to each bucket."""
     grouped = added.group_by(["partition", "bucket"], use_threads=False).aggregate([("max_sequence", "max")])
     columns = (grouped.column(name).to_pylist() for name in ("partition", "bucket", "max_sequence_max"))
     return {(partition, bucket): top for partition, bucket, top in zip(*columns, strict=True)}

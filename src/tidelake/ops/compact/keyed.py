@@ -95,12 +95,23 @@ def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
     return frozenset(names)
 
 
-def refuse_unsupported(merge: MergeOptions) -> None:
-    """Refuse tables whose compaction does more than merge.
+def refuse_unsupported(merge: MergeOptions, *, write_only: bool = False) -> None:
+    """Refuse tables whose compaction does more than merge, or whose writers do more than write rows.
+
+    `write_only` leaves compactions to others; changes that are produced from the input are not theirs to write.
 
     Raises:
         UnsupportedError: it is such a table.
     """
+    if merge.changelog_producer is ChangelogProducer.INPUT:
+        raise UnsupportedError(
+            "changes cannot be produced yet",
+            option="changelog-producer",
+            value=merge.changelog_producer.value,
+            hint="write to the table with another engine, or set the option to none",
+        )
+    if write_only:
+        return
     if merge.changelog_producer is not ChangelogProducer.NONE:
         raise UnsupportedError(
             "changes cannot be produced yet",

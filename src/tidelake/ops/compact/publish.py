@@ -17,13 +17,9 @@ import pyarrow.compute as pc
 
 from tidelake.errors import (
     CommitConflictError,
-    FormatError,
-    InvalidInputError,
-    NotFoundError,
     StorageError,
-    UnsupportedError,
 )
-from tidelake.ops.commit.abort import plan_abort
+from tidelake.ops.commit.abort import REFUSALS, plan_abort
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable
 from tidelake.ops.compact.buckets import Job, Place
@@ -31,8 +27,6 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.data_file import DataFile
 
-_REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
-"""Errors of a commit after which it is certain that nothing was published."""
 _OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "key-range", "bucket-count"})
 """Conflicts that a fresh plan solves."""
 
@@ -71,7 +65,7 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
         rest = publish_compactions(job, committer, kept)
         places = frozenset((message.partition, message.bucket) for message in lost)
         return replace(rest, lost=rest.lost | places, conflict=conflict)
-    except _REFUSALS:
+    except REFUSALS:
         remove_files(job, messages)
         raise
 

@@ -6,6 +6,7 @@ the option does not matter, and can be repaired.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 
@@ -18,6 +19,12 @@ from tidelake.spec.schema import Schema
 
 _CODEC_KEYS = frozenset({"file.format", "file.compression"})
 _READ_PREFIXES = ("scan.", "incremental-", "log.scan", "source.split.")
+_MERGING = frozenset({"merge-engine", "sequence.field", "sequence.field.sort-order"})
+_ENGINES_OF = (
+    (re.compile(r"fields\..+\.sequence-group|partial-update\.remove-record-.+"), ("partial-update",)),
+    (re.compile(r"fields\.(.+\.aggregate|default-aggregate)-function"), ("aggregation", "partial-update")),
+    (re.compile(r"aggregation\.remove-record-on-delete"), ("aggregation",)),
+)
 
 
 def check_given(given: Mapping[str, str], options: Mapping[str, str]) -> None:
@@ -33,6 +40,22 @@ def check_given(given: Mapping[str, str], options: Mapping[str, str]) -> None:
     if _CODEC_KEYS & given.keys():
         files = FileOptions.parse({key: options[key] for key in _CODEC_KEYS if key in options})
         codec_of(files.format, files.compression)
+
+
+def check_keyed(given: Mapping[str, str], schema: Schema) -> None:
+    """Check options of the writer and the tree of a primary-key table, whose readers are imported only where needed.
+
+    Raises:
+        InvalidInputError: a value is not of the form its key takes.
+    """
+    if not given or not schema.primary_keys:
+        return
+    from tidelake.lsm.options import CompactionOptions
+    from tidelake.ops.write.assign import DynamicBucketOptions
+    from tidelake.ops.write.keyed_options import KeyedWriteOptions
+
+    for group in (CompactionOptions, DynamicBucketOptions, KeyedWriteOptions):
+        group.parse(given)
 
 
 def check_engine(schema: Schema, before: Schema | None = None) -> None:
@@ -61,3 +84,17 @@ def warn_unknown(keys: Iterable[str], *, stacklevel: int = 3) -> None:
     for unknown in unknown_keys(keys):
         meant = f"; did you mean `{unknown.nearest}`?" if unknown.nearest else ""
         warnings.warn(f"option `{unknown.key}` is not known{meant}", stacklevel=stacklevel)
+
+
+def warn_idle(options: Mapping[str, str], *, keyed: bool, stacklevel: int = 3) -> None:
+    """Warn of options that say how versions of a key are merged and that this table will never ask."""
+    engine = options.get("merge-engine", "deduplicate").strip().lower().replace("_", "-")
+    for key in options:
+        wanted = next((engines for pattern, engines in _ENGINES_OF if pattern.fullmatch(key)), None)
+        if not keyed and (wanted is not None or key in _MERGING):
+            meant = "the table has no primary key"
+        elif wanted is not None and engine not in wanted:
+            meant = f"merge-engine is {engine}, and it is for {' and '.join(wanted)}"
+        else:
+            continue
+        warnings.warn(f"option `{key}` has no effect: {meant}", stacklevel=stacklevel)

@@ -13,7 +13,7 @@ from tidelake.io.clock import next_time_ms
 from tidelake.io.env import Env
 from tidelake.io.fileio import Created, Unknown
 from tidelake.io.retry import RetryOptions, delays
-from tidelake.ops.define.checks import check_engine, check_given
+from tidelake.ops.define.checks import check_engine, check_given, check_keyed
 from tidelake.spec.evolution import Change, apply
 from tidelake.spec.schema import Schema
 from tidelake.store.schemas import SchemaStore
@@ -32,6 +32,7 @@ def run_create(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
         StorageError: the storage failed, and nothing was made.
     """
     check_given(schema.options, schema.options)
+    check_keyed(schema.options, schema)
     check_engine(schema)
     if schemas.latest_id() is not None:
         return False
@@ -58,6 +59,7 @@ def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotStore, changes:
         # Only what this change sets: a table that another writer made with a bad option can still be repaired.
         given = {key: text for key, text in changed.options.items() if current.options.get(key) != text}
         check_given(given, changed.options)
+        check_keyed(given, changed)
         check_engine(changed, current)
         if changed is current or _publish_surely(env, schemas, changed):
             return changed

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
+from tidelake.ops.scan.planner import bounds_by_schema
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.data_file import FileSource
 from tidelake.spec.manifest import empty_entries
 from tidelake.spec.partition_path import internal_values, value_text
 from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.stats_evolution import bounds_under
 from tidelake.spec.types import DataType, with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
@@ -159,27 +159,12 @@ def _sources(column: pa.ChunkedArray) -> pa.Array:
 def _stats_texts(store: TableStore, entries: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Null counts, minima and maxima of each file as the texts of maps by column."""
     fields = store.schema.fields
-    ids = entries.column("schema_id").to_numpy()
-    # Of a file that holds some columns only, the statistics cover what nobody can tell from the schema alone.
-    whole = entries.column("write_cols").is_null().to_numpy(zero_copy_only=False)
     maps = [np.full(entries.num_rows, _map_text({field.name: _UNKNOWN for field in fields}), object) for _ in range(3)]
-    for schema_id in np.unique(ids).tolist():
-        rows = np.flatnonzero((ids == schema_id) & whole)
-        part = entries.take(pa.array(rows))
-        found = bounds_under(
-            part.column("value_stats_min"),
-            part.column("value_stats_max"),
-            part.column("value_stats_null_counts"),
-            part.column("value_stats_cols"),
-            part.column("row_count"),
-            file_fields=store.schemas.get(schema_id).fields,
-            read_fields=fields,
-            wanted=[field.name for field in fields],
-        )
+    for rows, found in bounds_by_schema(store, entries, store.schema, store.schema.names):
         columns = (
             {field.name: found[field.name].null_count.cast(pa.string()) for field in fields},
-            {field.name: _value_texts(found[field.name].min, field.type) for field in fields},
-            {field.name: _value_texts(found[field.name].max, field.type) for field in fields},
+            {field.name: _value_texts(found[field.name].low, field.type) for field in fields},
+            {field.name: _value_texts(found[field.name].high, field.type) for field in fields},
         )
         for made, texts in zip(maps, columns, strict=True):
             made[rows] = _map_texts(texts).to_numpy(zero_copy_only=False)

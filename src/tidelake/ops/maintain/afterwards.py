@@ -50,6 +50,8 @@ def run_afterwards(
             return result
     except TidelakeError as error:
         return replace(result, warnings=(*result.warnings, f"committed, but nothing was expired: {error}"))
+    if "partition.expiration-time" in options:
+        warnings.append("committed, but partitions do not expire here yet: option `partition.expiration-time`")
     attempt("expiring tags", expire_tags)
     attempt("forgetting idle consumers", lambda: run_consumer_expiry(store, ConsumerOptions.parse(options)))
     attempt("expiring snapshots", expire_snapshots)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.errors import UnsupportedError
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
@@ -24,11 +26,18 @@ from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, files_that_may_match, find_live, never, prune_buckets
 from tidelake.ops.scan.split import Split, bucket_codes, bucket_splits, pack
+from tidelake.spec.option_rules import bool_option
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.stats_evolution import bounds_under
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+
+_UNREAD: Final = {
+    "pk-clustering-override": "files are sorted by other columns than the key",
+    "sequence.snapshot-ordering": "versions are ordered by the snapshots that brought them",
+}
+"""Options under which a merge by key and sequence number would give wrong rows."""
 
 
 def plan_keyed(
@@ -48,8 +57,16 @@ def plan_keyed(
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows are marked deleted by deletion vectors.
+        UnsupportedError: rows are marked deleted by deletion vectors, or not ordered by key and sequence number.
     """
+    for key, reason in _UNREAD.items():
+        if bool_option(table_options, key):
+            raise UnsupportedError(
+                f"table cannot be read yet: {reason}",
+                code="option-unsupported",
+                option=key,
+                hint="read this table with Apache Paimon",
+            )
     live = find_live(store, snapshot, where, schema)
     if live is None:
         return Plan(None, where=where)

@@ -193,7 +193,7 @@ def files_that_may_match(store: TableStore, entries: pa.Table, where: Predicate,
     keep = np.ones(entries.num_rows, dtype=bool)
     wanted = sorted(where.columns() & {field.name for field in schema.fields})
     if wanted:
-        for rows, bounds in _bounds_by_schema(store, entries, schema, wanted):
+        for rows, bounds in bounds_by_schema(store, entries, schema, wanted):
             keep[rows] = may_match(where, bounds, len(rows)).to_numpy(zero_copy_only=False)
     return keep
 
@@ -206,7 +206,7 @@ def _first_rows(store: TableStore, entries: pa.Table, order: Sequence[SortKey], 
     key = order[0]
     if entries.num_rows == 0 or not has_usable_bounds(schema.field(key.column).type):
         return entries
-    found = list(_bounds_by_schema(store, entries, schema, [key.column]))
+    found = list(bounds_by_schema(store, entries, schema, [key.column]))
     places = np.concatenate([rows for rows, _ in found])
     parts = [bounds[key.column] for _, bounds in found]
     joined = Bounds(*(pa.concat_arrays(arrays) for arrays in zip(*map(_arrays, parts), strict=True)))
@@ -219,10 +219,13 @@ def _arrays(bounds: Bounds) -> tuple[pa.Array, ...]:
     return bounds.low, bounds.high, bounds.null_count, bounds.row_count
 
 
-def _bounds_by_schema(
+def bounds_by_schema(
     store: TableStore, entries: pa.Table, schema: Schema, wanted: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, dict[str, Bounds]]]:
-    """The bounds of columns in the files of each schema, with the places of those files."""
+    """The bounds of columns in the files of each schema, with the places of those files.
+
+    Files that hold some columns only are left out: what their statistics cover cannot be told from the schema alone.
+    """
     ids = entries.column("schema_id").to_numpy()
     whole = entries.column("write_cols").is_null().to_numpy(zero_copy_only=False)
     for schema_id in np.unique(ids).tolist():

@@ -79,7 +79,11 @@ class DynamicBucketOptions(OptionGroup):
         check=at_least(1),
     )
     max_buckets: int = option(
-        "dynamic-bucket.max-buckets", -1, doc="Buckets of a partition at most; -1: no limit.", affects=_WRITE
+        "dynamic-bucket.max-buckets",
+        -1,
+        doc="Buckets of a partition at most; -1: no limit.",
+        affects=_WRITE,
+        check=lambda count: None if count == -1 or count > 0 else "-1 or at least 1",
     )
     assigner_parallelism: int | None = option(
         "dynamic-bucket.assigner-parallelism", None, doc="Tasks that assign buckets.", affects=_WRITE, check=at_least(1)
@@ -134,16 +138,11 @@ def assigners_for(options: DynamicBucketOptions, parallelism: int | None = None)
             start with, one after the other.
 
     Raises:
-        InvalidInputError: the number of tasks or of buckets allows none.
+        InvalidInputError: the number of tasks is none.
     """
     wanted = options.assigner_parallelism or parallelism or options.initial_buckets or 1
-    if wanted < 1 or options.max_buckets == 0:
-        raise InvalidInputError(
-            "dynamic buckets need at least one task and one bucket",
-            parallelism=wanted,
-            max_buckets=options.max_buckets,
-            hint="set `dynamic-bucket.max-buckets` to -1 or to a positive number",
-        )
+    if wanted < 1:
+        raise InvalidInputError("dynamic buckets need at least one task", parallelism=wanted)
     channels = min(wanted, options.bucket_max + 1)
     count = min(options.initial_buckets or channels, channels)
     return tuple(Assigner(id=channel, assigners=count, channels=channels) for channel in range(channels))
@@ -452,6 +451,8 @@ class DynamicBuckets:
         self._options = options
         self._assigners = assigners_for(options)
         self._files = hash_entries(entries)
+        self._there = _names(self._files)
+        self._prepared: list[dict[Place, str]] = []
         self._known: dict[bytes, list[PartitionIndex]] = {}
         self._grown: dict[Place, None] = {}
         self._touched: set[bytes] = set()
@@ -496,11 +497,33 @@ class DynamicBuckets:
         written = write_indexes(self._store, indexes)
         for (partition, bucket), (new, _) in written.items():
             self._files.setdefault(partition, {})[bucket] = new
+        self._prepared += [{place: new.file_name for place, (new, _) in written.items()}] if written else []
         self._known = {partition: self._known[partition] for partition in self._touched}
         self._grown, self._touched = {}, set()
         return written
+
+    def follows(self, entries: Iterable[IndexEntry]) -> bool:
+        """Whether what is known here continues the index files of a snapshot.
+
+        It does if they are those it started from, with what some of the rounds prepared since have replaced, the
+        earlier ones first: the later ones are not committed yet and are known here alone.
+
+        Raises:
+            FormatError: a bucket has two hash indexes.
+        """
+        found, state = _names(hash_entries(entries)), self._there
+        for count in range(len(self._prepared) + 1):
+            if state == found:
+                self._there, self._prepared = state, self._prepared[count:]
+                return True
+            state = {**state, **self._prepared[count]} if count < len(self._prepared) else state
+        return False
 
     def _load(self, partition: bytes, partition_hash: int) -> list[PartitionIndex]:
         buckets = load_hashes(self._store, self._files.get(partition, {}))
         limit = self._options.bucket_max
         return [load_index(buckets, each, partition_hash, bucket_max=limit) for each in self._assigners]
+
+
+def _names(files: Mapping[bytes, Mapping[int, IndexFile]]) -> dict[Place, str]:
+    return {(partition, bucket): file.file_name for partition, each in files.items() for bucket, file in each.items()}

@@ -11,7 +11,8 @@ dropped if another job has changed its files meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,8 +72,7 @@ class KeyedTableWriter:
         self.options = KeyedWriteOptions.parse(table_options)
         self.merge = MergeOptions.parse(table_options)
         self.buckets = BucketOptions.parse(table_options)
-        if not self.options.write_only:
-            refuse_unsupported(self.merge)
+        refuse_unsupported(self.merge, write_only=self.options.write_only)
         bucket = self.buckets.bucket
         if bucket == -2 or (bucket == -1 and not set(schema.partition_keys) <= set(schema.primary_keys)):
             raise UnsupportedError(
@@ -99,6 +99,7 @@ class KeyedTableWriter:
         self._numbers: dict[Place, int] = {}
         self._since_full: set[Place] = set()
         self._last_identifier: int | None = None
+        self._failed = False
 
     # -------------------------------------------------------------------------------------------- rows
 
@@ -113,6 +114,7 @@ class KeyedTableWriter:
             InvalidInputError: the partition has another number of buckets, a key is null, or a row cannot be merged.
             StorageError: the storage failed.
         """
+        self._refuse_failed()
         for start in range(0, batch.num_rows, BATCH_ROWS):
             part = batch.slice(start, BATCH_ROWS)
             rows = self._counted(with_kinds(part, None if kinds is None else kinds.slice(start, BATCH_ROWS)))
@@ -121,8 +123,9 @@ class KeyedTableWriter:
             if self._merger is None:
                 self._take_in(rows)
                 continue
-            for merged, its in self._merger.push(rows.drop_columns([KIND]), rows.column(KIND)):
-                self._take_in(with_kinds(merged, its))
+            with self._moving():
+                for merged, its in self._merger.push(rows.drop_columns([KIND]), rows.column(KIND)):
+                    self._take_in(with_kinds(merged, its))
 
     def _counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without the rows that the options leave out."""
@@ -146,15 +149,35 @@ class KeyedTableWriter:
         self._begin()
         self._buffer.add(rows, self._router.route(rows, self._round.dynamic))
         if self._buffer.bytes > self.options.block_bytes:
-            self._make_room()
+            with self._moving():
+                self._make_room()
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """While rows are on their way, an error leaves some of them nowhere: then nothing may be prepared any more."""
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _refuse_failed(self) -> None:
+        if self._failed:
+            raise InvalidInputError(
+                "writer has failed before, and not all of its rows are there any more",
+                code="writer-failed",
+                hint="close it, and write all rows since the last commit again",
+            )
 
     def _make_room(self) -> None:
         """Rows that wait in memory go to disk, or to level 0."""
         if not self.options.spillable:
             counts = self._buffer.row_counts
-            # Those with few rows go on waiting; the others hold at least half of the memory.
+            # Those with few rows go on waiting; the others hold at least half of the rows.
             chosen = np.flatnonzero(counts * 2 * np.count_nonzero(counts) >= counts.sum())
             self._flush(self._sorted(chosen.tolist()))
+            if self._buffer.bytes * 2 > self.options.block_bytes:  # few rows, and large ones
+                self._flush(self._sorted())
             return
         direct: list[SortedRows] = []
         rest: list[SortedRows] = []
@@ -240,10 +263,11 @@ class KeyedTableWriter:
             raise
 
     def _flush_all(self) -> None:
-        if self._merger is not None:
-            for merged, its in self._merger.flush():
-                self._take_in(with_kinds(merged, its))
-        self._flush(self._sorted(), self._spill.places)
+        with self._moving():
+            if self._merger is not None:
+                for merged, its in self._merger.flush():
+                    self._take_in(with_kinds(merged, its))
+            self._flush(self._sorted(), self._spill.places)
 
     # -------------------------------------------------------------------------------------------- commits
 
@@ -254,6 +278,7 @@ class KeyedTableWriter:
             UnsupportedError: the table's compactions do more than merge.
             FormatError: a file is missing or damaged.
         """
+        self._refuse_failed()
         self._begin()
         self._flush_all()
         place = self._router.number((partition, bucket))
@@ -263,7 +288,7 @@ class KeyedTableWriter:
             tree.compact_fully()
         else:
             tree.trigger()
-        tree.collect(wait=True)
+        tree.settle()
 
     def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
         """Write what waits and describe everything since the last call.
@@ -279,6 +304,7 @@ class KeyedTableWriter:
             FormatError: a file that was to be compacted is missing or damaged.
             StorageError: the storage failed.
         """
+        self._refuse_failed()
         batch = identifier is None or identifier == BATCH_IDENTIFIER
         wait = batch if wait is None else wait
         if self._carried:
@@ -307,7 +333,10 @@ class KeyedTableWriter:
             self._since_full.clear()
         waits = wait or self.options.force_compact or (self.options.lookup_wait and self.merge.needs_lookup)
         for tree in self._trees().values():
-            tree.collect(wait=waits or tree.runs > self._compaction.stop_trigger + 1)
+            if waits:
+                tree.settle()
+            else:
+                tree.collect(wait=tree.runs > self._compaction.stop_trigger + 1)
 
     def _full_is_due(self, identifier: int | None) -> bool:
         every = self._compaction.full_every_commits
@@ -332,6 +361,7 @@ class KeyedTableWriter:
         self._carried, self._dropped = {}, []
         self._round = _Round()
         self._router.forget()
+        self._failed = False
 
     # -------------------------------------------------------------------------------------------- rounds
 
@@ -340,18 +370,19 @@ class KeyedTableWriter:
         if self._round.begun:
             return
         snapshot = self.store.snapshots.latest()
-        last, dynamic = self._round.snapshot, None
-        if self.buckets.bucket == -1:
-            # Before the last round is committed its buckets are known here alone.
-            kept = self._round.dynamic if last == snapshot else None
-            dynamic = kept or self._dynamic_buckets(snapshot)
+        dynamic = self._dynamic_buckets(snapshot) if self.buckets.bucket == -1 else None
         self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic)
 
     def _dynamic_buckets(self, snapshot: Snapshot | None) -> DynamicBuckets:
-        options = DynamicBucketOptions.parse(self.table_options)
-        if self.overwrite or snapshot is None or snapshot.index_manifest is None:
-            return DynamicBuckets(self.store, options, ())
-        return DynamicBuckets(self.store, options, self.store.manifests.read_index(snapshot.index_manifest))
+        """The buckets of the last round, as long as nobody else changed them: those not committed are known nowhere."""
+        kept = self._round.dynamic
+        if kept is not None and self._round.snapshot == snapshot:
+            return kept
+        manifest = None if self.overwrite or snapshot is None else snapshot.index_manifest
+        entries = () if manifest is None else self.store.manifests.read_index(manifest)
+        if kept is not None and not self.overwrite and kept.follows(entries):
+            return kept
+        return DynamicBuckets(self.store, DynamicBucketOptions.parse(self.table_options), entries)
 
     def _end(self) -> None:
         """Close the round; compactions that still run wait for the next one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.errors import InvalidInputError
 from tidelake.options import Affects, Bytes, OptionGroup, at_least, option
 
 __all__ = ["KeyedWriteOptions"]
@@ -54,7 +53,11 @@ class KeyedWriteOptions(OptionGroup):
         check=at_least(1),
     )
     spill_compression: str = option(
-        "spill-compression", "zstd", doc="Codec of rows on local disk: zstd, lz4 or none.", affects=_WRITE
+        "spill-compression",
+        "zstd",
+        doc="Codec of rows on local disk: zstd, lz4 or none.",
+        affects=_WRITE,
+        check=lambda word: None if word.lower() in _CODECS else "zstd, lz4 or none",
     )
     spill_zstd_level: int = option(
         "spill-compression.zstd-level", 1, doc="Effort of zstd on local disk.", affects=_WRITE
@@ -85,18 +88,5 @@ class KeyedWriteOptions(OptionGroup):
 
     @property
     def spill_codec(self) -> str | None:
-        """The Arrow name of the codec, None for no compression.
-
-        Raises:
-            InvalidInputError: the codec is not known.
-        """
-        word = self.spill_compression.lower()
-        if word not in _CODECS:
-            raise InvalidInputError(
-                "codec of rows on local disk is not known",
-                code="option-value",
-                option="spill-compression",
-                value=self.spill_compression,
-                hint="use zstd, lz4 or none",
-            )
-        return _CODECS[word]
+        """The Arrow name of the codec, None for no compression."""
+        return _CODECS[self.spill_compression.lower()]

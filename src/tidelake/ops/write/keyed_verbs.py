@@ -231,7 +231,9 @@ class CopyOnWrite:
 
     def _hits(self, split: Split, section: Section, merging: Merging) -> int:
         """Counted first, so that a section without a match is not written for nothing."""
-        probe = ReadRequest(schema=merging.schema, columns=tuple(sorted(self.where.columns())), where=self.where)
+        # Rows without a column could not be counted: where the condition names none, keys are read.
+        columns = tuple(sorted(self.where.columns())) or merging.schema.trimmed_primary_keys
+        probe = ReadRequest(schema=merging.schema, columns=columns, where=self.where)
         here = replace(split, files=tuple(file.meta for file in section.files), raw_convertible=False)
         return sum(rows.num_rows for rows in read_keyed_split(self.store, here, probe, merging))
 

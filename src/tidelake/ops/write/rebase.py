@@ -1,19 +1,18 @@
 """Sequence numbers of rows that another commit overtook: the new files are written again above them.
 
-The port of the committer, in process. Of a message only what it wrote is kept: a compaction that was planned on the
-older state is left to the next one, and its files are removed.
+The port of the committer, in process. A compaction that read the files which are written again is left to the next one;
+one that did not goes with the message as before. Nothing that the messages name is removed here: until the commit is
+published, a repetition of it starts from the same files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import StorageError
 from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD, KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.lsm.engine import SEQUENCE
@@ -41,14 +40,23 @@ class InProcessRebaser:
         """Messages with files whose numbers start above `floors`, based on the given snapshot.
 
         Raises:
-            FormatError: a file is missing or damaged.
-            StorageError: the storage failed.
+            FormatError: a file is missing or damaged; nothing is left behind.
+            StorageError: the storage failed; nothing is left behind that it lets us remove.
         """
-        return tuple(
-            self._above(message, floors[message.partition, message.bucket], base_snapshot_id) for message in messages
-        )
+        writers: list[KeyedWriter] = []
+        try:
+            return tuple(
+                self._above(message, floors[message.partition, message.bucket], base_snapshot_id, writers)
+                for message in messages
+            )
+        except BaseException:
+            for writer in writers:
+                writer.abort()
+            raise
 
-    def _above(self, message: CommitMessage, floor: int, base_snapshot_id: int) -> CommitMessage:
+    def _above(
+        self, message: CommitMessage, floor: int, base_snapshot_id: int, writers: list[KeyedWriter]
+    ) -> CommitMessage:
         split = Split(
             snapshot_id=base_snapshot_id,
             partition=message.partition,
@@ -58,20 +66,17 @@ class InProcessRebaser:
             files=message.data.new_files,
         )
         shift = floor + 1 - min(file.min_sequence for file in message.data.new_files)
-        files = tuple(new for file in message.data.new_files for new in self._shifted(split, file, shift))
-        moved = {file.file_name for file in message.compact.before}
-        made = [file for file in message.compact.after if file.file_name not in moved]
-        for file in (*message.data.new_files, *made):
-            with suppress(StorageError):  # found by orphan cleaning
-                self.store.env.io.delete(split.path_of(file))
+        files = tuple(new for file in message.data.new_files for new in self._shifted(split, file, shift, writers))
+        old = {file.file_name for file in message.data.new_files}
+        stands = old.isdisjoint(file.file_name for file in message.compact.before)
         return replace(
             message,
             data=replace(message.data, new_files=files),
-            compact=CompactIncrement(),
+            compact=message.compact if stands else CompactIncrement(),
             base_snapshot_id=base_snapshot_id,
         )
 
-    def _shifted(self, split: Split, file: DataFile, shift: int) -> tuple[DataFile, ...]:
+    def _shifted(self, split: Split, file: DataFile, shift: int, writers: list[KeyedWriter]) -> tuple[DataFile, ...]:
         schema = self.store.schemas.get(file.schema_id)
         request = KeyedRequest(schema=schema, columns=schema.names, wanted=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
         writer = KeyedWriter(
@@ -83,13 +88,10 @@ class InProcessRebaser:
             source=FileSource.APPEND,
             thin=self.thin,
         )
-        try:
-            for batch in read_data_file(self.store, split, file, request):
-                rows = pa.Table.from_batches([batch])
-                place = rows.column_names.index(SEQUENCE)
-                numbers = rows.column(SEQUENCE).to_numpy() + np.int64(shift)
-                writer.write(rows.set_column(place, rows.schema.field(place), pa.array(numbers)))
-            return writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+        writers.append(writer)
+        for batch in read_data_file(self.store, split, file, request):
+            rows = pa.Table.from_batches([batch])
+            place = rows.column_names.index(SEQUENCE)
+            numbers = rows.column(SEQUENCE).to_numpy() + np.int64(shift)
+            writer.write(rows.set_column(place, rows.schema.field(place), pa.array(numbers)))
+        return writer.close()

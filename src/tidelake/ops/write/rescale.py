@@ -16,14 +16,11 @@ from itertools import groupby
 from typing import Final
 
 from tidelake.errors import (
-    CommitConflictError,
-    FormatError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
-    UnsupportedError,
 )
 from tidelake.notebook import html_card, html_table, plain
+from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
 from tidelake.ops.compact.buckets import Choice, Job, live_buckets
@@ -38,7 +35,6 @@ from tidelake.ops.write.verbs import Target
 
 Progress = Callable[[int, int], None]
 """Told how many of how many partitions are done."""
-_REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
 _SHOWN_MAX: Final = 20
 
 
@@ -84,8 +80,9 @@ class RescalePlan:
         return sum(each.size for each in self.partitions)
 
     def __str__(self) -> str:
-        count = len(self.partitions)
-        return f"{count} partitions to {self.bucket_num} buckets, {self.files:,} files, {self.size:,} bytes"
+        many = "partition" if len(self.partitions) == 1 else "partitions"
+        count = f"{len(self.partitions)} {many}"
+        return f"{count} to {self.bucket_num} buckets, {self.files:,} files, {self.size:,} bytes"
 
     def __repr__(self) -> str:
         lines = [f"  {path}: {old} buckets, {files} files, {size} bytes" for path, old, files, size in self._steps()]
@@ -180,7 +177,7 @@ def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Pro
     gone = [_taken_out(split) for each in plan.partitions for split in each.buckets]
     try:
         return committer.commit(Committable(messages=(*gone, *messages), operation="OVERWRITE"))
-    except _REFUSALS:
+    except REFUSALS:
         remove_files(job, messages)
         raise
 

@@ -1,7 +1,7 @@
 """The tree of one bucket while a writer adds to it: new files of level 0, and the compaction that runs beside.
 
-At most one compaction of a bucket runs at a time; a trigger meanwhile is ignored. Its result counts once it is
-collected, on the tree as it is then: files that came meanwhile are younger and stay where they are.
+At most one compaction of a bucket runs at a time; a trigger meanwhile is remembered for `settle`. Its result counts
+once it is collected, on the tree as it is then: files that came meanwhile are younger and stay where they are.
 
 Invariant: `levels` is what the table will hold once the messages so far are committed. The files of a compaction that
 is never collected belong to nobody; `discard` removes them.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tidelake.errors import StorageError, TidelakeError
+from tidelake.errors import StorageError
 from tidelake.io.clock import local_time_ms
 from tidelake.io.executor import Task
 from tidelake.lsm.levels import Levels
@@ -40,7 +40,7 @@ class Running:
 
     def discard(self) -> None:
         """Wait for it and remove what it made; whether it failed no longer matters."""
-        with suppress(TidelakeError):
+        with suppress(Exception):
             increment = self.task.result()
             moved = {file.file_name for file in increment.before}
             remove_files(self.bucket, [file for file in increment.after if file.file_name not in moved])
@@ -58,8 +58,15 @@ class Tree:
     running: Running | None = None
     held: bool = False
     """Whether a compaction of an earlier round is still to be settled, so that none may be started."""
+    planned_on: int = field(init=False)
+    """The oldest snapshot that anything done here was planned on: a compaction may be of an earlier round."""
+    missed: bool = False
+    """Whether files came while a compaction ran, so that another may be due."""
     written: list[DataFile] = field(default_factory=list)
     compacted: list[CompactIncrement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.planned_on = self.base_snapshot_id
 
     @property
     def runs(self) -> int:
@@ -83,7 +90,8 @@ class Tree:
         Raises:
             UnsupportedError: the table's compactions do more than merge.
         """
-        if self.running is not None or self.held:
+        self.missed = self.running is not None
+        if self.missed or self.held:
             return
         store = self.bucket.store
         now = local_time_ms(store.env.clock)
@@ -105,9 +113,21 @@ class Tree:
             return
         running, self.running = self.running, None
         increment = running.task.result()
+        self.planned_on = min(self.planned_on, running.base_snapshot_id)
         files = self.bucket.merging.files
         self.levels = self.levels.apply(files(increment.before), files(increment.after))
         self.compacted.append(increment)
+
+    def settle(self) -> None:
+        """Wait for the compaction that runs, and for the one that became due meanwhile.
+
+        Raises:
+            TidelakeError: whatever made a compaction fail.
+        """
+        self.collect(wait=True)
+        if self.missed:
+            self.trigger()
+            self.collect(wait=True)
 
     def compact_fully(self) -> None:
         """Start a full compaction, behind the one that runs.
@@ -145,7 +165,7 @@ class Tree:
                 deleted_index_files=() if old is None else (old,),
             ),
             compact=compact,
-            base_snapshot_id=self.base_snapshot_id,
+            base_snapshot_id=self.planned_on,
         )
         remove_files(self.bucket, nobodys)
         return found

@@ -16,16 +16,14 @@ import pyarrow.compute as pc
 
 from tidelake.errors import (
     CommitConflictError,
-    FormatError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
-    UnsupportedError,
 )
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate
 from tidelake.files.options import FileOptions
+from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer, Guard
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.read.append import ReadRequest, read_splits
@@ -48,8 +46,6 @@ if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.write.rebase import InProcessRebaser
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
-_REFUSALS = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
-"""Errors of a commit after which it is certain that nothing was published."""
 _REPLACED = frozenset({"file-deleted", "file-conflict", "key-range"})
 """Conflicts with a compaction or an overwrite, which a fresh plan solves."""
 _ATTEMPTS = 10
@@ -190,7 +186,7 @@ def _commit(
             return committer.commit(replace(committable, operation="WRITE"))
         dynamic = mode == "overwrite-dynamic"
         return committer.overwrite(replace(committable, operation="OVERWRITE"), partition, dynamic=dynamic)
-    except _REFUSALS:
+    except REFUSALS:
         _discard(committer, committable.messages, committable.identifier)
         raise
 
@@ -378,6 +374,6 @@ def _row_level(
         return CommitResult()
     try:
         return committer.commit(Committable(messages=messages, operation=operation), guard=guard)
-    except _REFUSALS:
+    except REFUSALS:
         _discard(committer, messages)
         raise

@@ -76,14 +76,14 @@ def test_a_watermark_never_falls(before, own, after):
     assert built(built(watermark=before), watermark=own).watermark == after
 
 
-def test_only_progress_is_carried_on():
-    previous = replace(built(), properties={"progress.a": "1", "progress.b": "2", "note": "x"})
-    assert carried_properties(previous, {"progress.a": "3", "own": "y"}) == {
-        "progress.a": "3",
-        "progress.b": "2",
-        "own": "y",
-    }
+def test_only_progress_is_carried_on_and_since_when():
+    previous = replace(built(), id=6, properties={"progress.a": "1", "progress.b": "2", "note": "x"})
+    carried = {"progress.a": "3", "progress.b": "2", "progress-since": "7", "own": "y"}
+    assert carried_properties(previous, {"progress.a": "3", "own": "y"}) == carried
+    later = {"progress.a": "3", "progress.b": "2", "progress-since": "7"}
+    assert carried_properties(replace(previous, id=7, properties=carried), {}) == later
     assert carried_properties(None, {"own": "y"}) == {"own": "y"}
+    assert carried_properties(None, {"progress.a": "0"}) == {"progress.a": "0", "progress-since": "1"}
 
 
 def test_rows_are_counted_by_kind():
