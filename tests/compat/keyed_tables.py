@@ -1,21 +1,24 @@
-"""Tables that only the reference writes so far: primary keys with every merge engine, and rows marked as deleted.
+"""Tables that the reference wrote once: primary keys with every merge engine, and rows marked as deleted.
 
 Each is a `Keyed` script: the steps are those of the driver, as tuples of a method's name and its arguments. What the
-reference reads at each snapshot is kept beside the table, for the day when we read it too; until then its documents
-must be readable.
+reference reads at each snapshot is kept beside the table. `MERGING` has a table for every feature of `keyed_cells`,
+taken through all states of the tree.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from random import Random  # noqa: TID251 - drawn from fixed seeds
 from typing import Any
 
 import oracle
+from compat import keyed_cells
 
-__all__ = ["KEYED", "MARKED", "Keyed", "run"]
+__all__ = ["KEYED", "MARKED", "MERGING", "Keyed", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,11 @@ def run(catalog: oracle.Catalog, script: Keyed) -> oracle.Table:
                 table.compact()
             case ("lift",):
                 table.compact(full=False, options=LIFT)
+            case ("lift", how):
+                table.compact(full=False, options=how)
+            case ("rows", cell, seed, count, keys):
+                rows = keyed_cells.make_rows(cell, Random(seed), count, keys)
+                table.write([(kind, tuple(row.values())) for kind, row in rows])
             case ("mark", index, positions):
                 names = sorted((each["rows"], each["file"]) for each in table.files())
                 table.delete_positions(names[index][1], positions)
@@ -243,3 +251,29 @@ keyed("row_tracking", PLAIN, [
     ("write", [(i, "a", i) for i in range(5)]), ("write", [(i, "b", i) for i in range(10, 13)]),
     ("alter", ("add", "x", "INT")), ("write", [(20, "c", 1, 5)]),
 ], {"row-tracking.enabled": True}, key=())  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ every way to merge
+
+
+def name_of(cell: keyed_cells.Cell, releases: Sequence[str]) -> str:
+    """The name of the golden table of a cell."""
+    words = re.sub("[^a-z0-9]+", "_", cell.feature.lower())
+    return f"merge_{words}" if "2.0.0" in releases else f"merge_{words}_older"
+
+
+MERGING: dict[str, keyed_cells.Cell] = {}
+"""Golden tables that go through all states with one way to merge, and their cells."""
+for _cell, _releases in keyed_cells.golden_cells():
+    _wide = len(_cell.columns) > 20
+    _steps = [
+        ("rows", _cell, f"{_cell} {_number}", 12 if _wide else 20, 5 if _wide else 12)
+        if _step == "write"
+        else ("lift", keyed_cells.LIFT)
+        if _step == "lift"
+        else (_step,)
+        for _number, (_step, _) in enumerate(keyed_cells.LIFE)
+    ]
+    _name = name_of(_cell, _releases)
+    keyed(_name, _cell.columns, _steps, _cell.options, _cell.primary_key, releases=_releases)
+    MERGING[_name] = _cell

@@ -409,6 +409,39 @@ def test_a_commit_that_died_before_its_publish_is_published_once_by_the_replay(w
     assert world.live() == {"d2/first", "d2/later", "d1/x"}
 
 
+def test_a_commit_that_died_before_its_publish_is_not_stuck_when_the_snapshots_since_have_expired(world: World) -> None:
+    """The property that later snapshots carry on tells that the identifier is not among those that are gone."""
+    _three_commits(world)
+    session = world.session(seed=2)
+    fourth = replace(session.prepare(add={"d1": ("n4",)}), identifier=4)
+    world.plan[0] = once(Fault.BEFORE)
+    with pytest.raises(StorageError):
+        session.committer().commit(fourth)
+    world.plan[0] = None
+    for turn in range(3):
+        world.other_commits(f"later{turn}", seed=600 + turn)
+    _expire(world, 1, 2, 3, 4, 5, 6)
+    assert world.session(seed=3).committer().commit(fourth).snapshot_ids == (8,)
+    assert world.session(seed=4).committer().commit(fourth).repeated
+    assert world.live() == ALL | {"d2/later0", "d2/later1", "d2/later2", "d1/n4"}
+
+
+def test_a_first_commit_that_died_is_not_stuck_when_all_snapshots_since_carried_properties_on(world: World) -> None:
+    session = world.session(seed=5)
+    world.plan[0] = once(Fault.BEFORE)
+    first = replace(session.prepare(add={"d1": ("x",)}), identifier=1)
+    with pytest.raises(StorageError):
+        session.committer().commit(first)
+    world.plan[0] = None
+    numbered = world.session("numbered", seed=600)
+    for turn in range(3):
+        numbered.committer().commit(replace(numbered.prepare(add={"d2": (f"later{turn}",)}), identifier=turn))
+    _expire(world, 1, 2, 3)
+    assert world.session(seed=3).committer().commit(first).snapshot_ids == (5,)
+    assert world.session(seed=4).committer().commit(first).repeated
+    assert world.live() == {"d2/first", "d2/later0", "d2/later1", "d2/later2", "d1/x"}
+
+
 def test_when_nobody_can_tell_any_more_the_replay_says_so_and_publishes_nothing(world: World) -> None:
     session = world.session()
     committable = replace(session.prepare(add={"d1": ("x",)}), identifier=1)

@@ -238,8 +238,10 @@ def decode_stats(
     nullable = _nullable([field.type for field in covered])
     minima, maxima = decode_row(stats.min_values, nullable), decode_row(stats.max_values, nullable)
     nulls: Sequence[int | None] = stats.null_counts or (None,) * len(covered)
-    if len(nulls) != len(covered) or any(count is not None and count < 0 for count in nulls):
+    if len(nulls) != len(covered):
         raise _bad_counts(len(covered))
+    # 0.9 writes -1 where Parquet has no statistics of a column.
+    nulls = [None if count is not None and count < 0 else count for count in nulls]
     found = dict.fromkeys((field.name for field in fields), UNKNOWN)
     for field, low, high, count in zip(covered, minima, maxima, nulls, strict=True):
         found[field.name] = ColumnStats(*_trusted(low, high, field.type), count)
@@ -408,8 +410,10 @@ def _group_bounds(
 def _null_counts(counts: pa.Array, columns: int, positions: Sequence[int]) -> Mapping[int, pa.Array]:
     lengths = pc.fill_null(counts.value_lengths(), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = counts.flatten()
-    if np.any((lengths != 0) & (lengths != columns)) or pc.any(pc.less(flat, 0)).as_py():
+    if np.any((lengths != 0) & (lengths != columns)):
         raise _bad_counts(columns)
+    if pc.any(pc.less(flat, 0)).as_py():  # as above
+        flat = pc.if_else(pc.less(flat, 0), pa.scalar(None, flat.type), flat)
     starts = np.cumsum(lengths) - lengths
     unknown = lengths == 0
     return {index: flat.take(pa.array(starts + index, mask=unknown)).cast(pa.int64()) for index in positions}

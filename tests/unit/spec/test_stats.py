@@ -341,7 +341,6 @@ BAD = [
     (SimpleStats(encode_row([1], [INT]), encode_row([7], [INT]), (0,)), ("nope",)),
     (SimpleStats(encode_row([1], [INT]), encode_row([7], [INT]), (0,)), None),
     (SimpleStats(encode_row([1], [INT]), encode_row([7], [INT]), (0, 0)), ("a",)),
-    (SimpleStats(encode_row([1], [INT]), encode_row([7], [INT]), (-1,)), ("a",)),
     (SimpleStats(encode_row([1, 1], [INT, INT]), encode_row([7, 7], [INT, INT]), (0, 0)), ("a", "a")),
     (SimpleStats(b"", b"", (0,)), ("a",)),
     (SimpleStats(encode_row([1], [INT])[:-3], encode_row([7], [INT]), (0,)), ("a",)),
@@ -356,6 +355,12 @@ def test_statistics_that_contradict_themselves_or_the_schema_are_format_errors(
         decode_stats(stats, FIELDS, names)
     with pytest.raises(FormatError):
         columnar([(stats, names)], FIELDS, wanted=["a"])
+
+
+def test_a_negative_null_count_of_an_old_release_is_unknown_and_stops_nothing() -> None:
+    stats = SimpleStats(encode_row([1], [INT]), encode_row([7], [INT]), (-1,))
+    assert decode_stats(stats, FIELDS, ("a",))["a"] == ColumnStats(1, 7, None)
+    assert columnar([(stats, ("a",))], FIELDS, wanted=["a"])["a"] == [(1, 7, None)]
 
 
 def test_each_column_needs_its_statistics() -> None:
