@@ -51,6 +51,7 @@ LIFE: tuple[tuple[str, str], ...] = (
     ("write", "before"),
     ("compact", "full"),
     ("write", "full"),
+    ("write", "full"),
     ("lift", "minor"),
     ("write", "minor"),
     ("compact", "full"),
@@ -159,7 +160,7 @@ FUNCTIONS: dict[str, Column] = {
     "product_double": Column("DOUBLE", just(0.5, -2.0, 1.1), "product", retracts=True),
     "product_decimal": Column("DECIMAL(30, 6)", just(Decimal("0.5"), Decimal(2), Decimal("1.25")), "product"),
     "max_int": Column("INT", just(5, -7, 2**31 - 1), "max"),
-    # Only one of the zeros: Java takes a batch of both in ORC for a repetition of the first (spec-notes F8).
+    # Only one of the zeros: Java takes a batch of both in ORC for a repetition of the first (spec-notes F7).
     "max_double": Column("DOUBLE", just(-0.0, NAN, -INF, 2.5), "max"),
     "max_text": Column("STRING", just("", "a", "é", "\uffff", "\U00010000"), "max"),
     "max_moment": Column("TIMESTAMP(3)", just(AT, dt.datetime(2024, 2, 29, 0, 0, 0, 5000)), "max"),

@@ -37,6 +37,8 @@ class Place:
     io: FileIO
     clock: Clock
     pass_days: Callable[[], None]
+    ages: bool = True
+    """Whether files grow old as days pass."""
 
     def doors(self, seed: int, io: FileIO | None = None) -> Env:
         """Doors to the storage (or to another in front of it) whose clock never waits."""
@@ -74,7 +76,7 @@ def disk_place(folder: Path) -> Opened:
 
 def still(open_io: Callable[[Image], FileIO]) -> Opened:
     """A storage whose files stay as young as they are."""
-    return lambda image: Place(open_io(image), FakeClock(SystemClock().now_ms(), tick_ms=1), lambda: None)
+    return lambda image: Place(open_io(image), FakeClock(SystemClock().now_ms(), tick_ms=1), lambda: None, ages=False)
 
 
 @functools.cache
@@ -179,7 +181,7 @@ def look(
     until = len(steps) if whole else min(number + 2, len(steps))
     Job(place.doors(SECOND + 1), engine, options).do(*steps[0 if whole else number : until])
     place.pass_days()
-    wrong = keyed.problems(place.doors(SECOND + 2), engine, until, history=whole)
+    wrong = keyed.problems(place.doors(SECOND + 2), engine, until, history=whole, cleaned=place.ages)
     assert wrong == [], (where, wrong)
 
 
@@ -197,7 +199,9 @@ def glance(place: Place, engine: str, number: int, where: str, *, acked: bool = 
     assert found in allowed, (where, found, allowed)
     if check and not isinstance(steps_of(engine)[number], Branch):
         report = Lake(place.doors(SECOND)).table(keyed.NAME).check()
-        assert report.ok, (where, str(report))
+        # A power loss in the middle of an expiry may leave gaps between the snapshots that were to go.
+        wrong = [str(each) for each in report.errors if each.invariant != "I1" or acked]
+        assert wrong == [], (where, wrong)
 
 
 def _allowed(engine: str, number: int, *, acked: bool) -> Iterator[Model]:

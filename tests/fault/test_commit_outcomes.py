@@ -442,6 +442,46 @@ def test_a_first_commit_that_died_is_not_stuck_when_all_snapshots_since_carried_
     assert world.live() == {"d2/first", "d2/later0", "d2/later1", "d2/later2", "d1/x"}
 
 
+def test_a_twin_whose_snapshot_expired_meanwhile_is_not_published_beside(world: World) -> None:
+    """Between two attempts a twin publishes the same commit, and others expire its snapshot."""
+    session = world.session()
+    committable = replace(session.prepare(add={"d1": ("x",)}), identifier=1)
+    twin = Session(doors(world.storage, 900), user=JOB)
+
+    def overtake(op: Op) -> Fault | None:
+        if is_publish(op):
+            world.plan[0] = None
+            twin.committer().commit(replace(twin.prepare(add={"d1": ("same rows",)}), identifier=1))
+            world.other_commits("later", seed=600)
+            _expire(world, 1, 2)
+        return None
+
+    world.plan[0] = overtake
+    with pytest.raises(CommitUnknownError, match="expired"):
+        session.committer().commit(committable)
+    assert world.session(seed=3).committer().commit(committable).repeated
+    assert world.live() == {"d2/first", "d1/same rows", "d2/later"}
+    assert world.table.store.snapshots.latest_id() == 3
+
+
+def test_where_a_writer_dropped_the_properties_in_between_nobody_can_tell(world: World) -> None:
+    session = world.session()
+    committable = replace(session.prepare(add={"d1": ("x",)}), identifier=1)
+    committer = session.committer()
+    world.plan[0] = silence(Fault.AFTER)
+    with pytest.raises(CommitUnknownError):
+        committer.commit(committable)
+    world.plan[0] = None
+    world.other_commits("foreign", seed=600)
+    _drop_properties(world, 3)
+    numbered = world.session("numbered", seed=601)
+    numbered.committer().commit(replace(numbered.prepare(add={"d2": ("later",)}), identifier=1))
+    _expire(world, 1, 2, 3)
+    with pytest.raises(CommitUnknownError, match="expired"):
+        world.session(seed=2).committer().commit(committable)
+    assert world.live() == {"d2/first", "d1/x", "d2/foreign", "d2/later"}
+
+
 def test_when_nobody_can_tell_any_more_the_replay_says_so_and_publishes_nothing(world: World) -> None:
     session = world.session()
     committable = replace(session.prepare(add={"d1": ("x",)}), identifier=1)

@@ -44,7 +44,7 @@ def contend(place: Place, options: Mapping[str, str], *, writers: int, turns: in
     assert len(found) == writers * turns * ROWS - deleter.rows
     assert deleter.rows + table.delete(f"v = '{JUNK}'").rows == writers * turns
     assert compactor.done > 0
-    assert deleter.done > 0
+    assert deleter.done + deleter.conflicts > 0  # on a busy machine it may lose every race
     assert table.count() == writers * turns * (ROWS - 1)
     ids = [snapshot.id for snapshot in read_snapshots(table)]
     assert ids == list(range(1, len(ids) + 1))

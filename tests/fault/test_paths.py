@@ -219,7 +219,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     # The race of ten writers before the first commit of each table is tried elsewhere, and hundreds are made here.
-    monkeypatch.setattr("tidelake.table.handle.require_exclusive_create", lambda *_, **__: None)
+    monkeypatch.setattr("tidelake.table.writing.require_exclusive_create", lambda *_, **__: None)
     made = World(tmp_path)
     yield made
     made.check_untouched()

@@ -362,3 +362,22 @@ def test_a_key_has_one_row_whatever_was_written() -> None:
     for number in range(7):
         table.write([{"k": 1, "v": number}, {"k": number, "v": -number}])
     assert sorted(table.to_arrow()["k"].to_pylist()) == list(range(7))
+
+
+def test_a_deletion_outlives_compactions_as_long_as_an_older_version_lies_below() -> None:
+    table = tl.connect("memory://below").create_table(
+        "d.t",
+        {"k": "INT NOT NULL", "v": "INT"},
+        primary_key=["k"],
+        options={"bucket": "1", "num-sorted-run.compaction-trigger": "3"},
+    )
+    table.write([{"k": key, "v": key} for key in range(20_000)])
+    table.compact(full=True)
+    for key in range(8):
+        table.write([{"k": key, "v": key, "rowkind": "-D"}])
+    levels = set(table.inspect.lsm()["level"].to_pylist())
+    assert levels - {0, 5}, f"no compaction stopped above the old rows: {levels}"
+    assert table.count() == 20_000 - 8
+    assert min(table.to_arrow()["k"].to_pylist()) == 8
+    table.compact(full=True)
+    assert table.count() == 20_000 - 8

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from fault import test_contention_keyed as contention
 from fault import test_every_io_keyed as every_io
@@ -17,6 +19,7 @@ from fault.keyed import ENGINES, steps_of
 from fault.keyed_walk import Walk, disk_place, memory_place, still
 from fault.test_every_io import bucket_with
 from fault.workers import Place
+from property.test_keyed_state_machine import KeptTable, KeyedTable
 from s3_server import BUCKET, moto_s3
 
 pytestmark = pytest.mark.slow
@@ -67,6 +70,14 @@ def test_contention_on_one_bucket(run: int, tmp_path: Path) -> None:
 
 def test_ten_minutes_of_reading_beside_maintenance(tmp_path: Path) -> None:
     reader_maintenance.disturb(Place(str(tmp_path)), seconds=600.0)
+
+
+@pytest.mark.parametrize("machine", [KeyedTable, KeptTable])
+def test_the_state_machines_go_further(machine: type[RuleBasedStateMachine]) -> None:
+    further = settings(
+        max_examples=500, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    run_state_machine_as_test(machine, settings=further)
 
 
 @pytest.fixture(scope="module")
