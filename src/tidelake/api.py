@@ -8,6 +8,7 @@ from typing import Any
 
 from tidelake.catalog.filesystem import Lake, create_at
 from tidelake.errors import NotFoundError
+from tidelake.io.cache import Cache
 from tidelake.io.env import Env
 from tidelake.io.executor import ThreadExecutor
 from tidelake.io.open import open_fileio
@@ -17,6 +18,10 @@ from tidelake.ops.write.rows import as_table
 from tidelake.ops.write.verbs import check_mode
 from tidelake.options import option_text
 from tidelake.table import Table, load_table
+
+
+CACHE_BYTES = 32 << 20
+"""Metadata that an open lake or table keeps in memory."""
 
 
 def connect(warehouse: str | os.PathLike[str], *, storage: Mapping[str, Any] | None = None) -> Lake:
@@ -48,7 +53,7 @@ def _env(location: str | os.PathLike[str], storage: Mapping[str, Any] | None) ->
         {"unsafe.commit": option_text("unsafe.commit", options.pop("unsafe.commit", False))}
     ).unsafe
     threads = ThreadExecutor(min(4, os.cpu_count() or 1))
-    return Env(open_fileio(location, options), executor=threads, unsafe_commit=unsafe)
+    return Env(open_fileio(location, options), executor=threads, unsafe_commit=unsafe, cache=Cache(CACHE_BYTES))
 
 
 def write_table(

@@ -10,6 +10,7 @@ Invariant: what comes out is what reading everything and then filtering would gi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -59,6 +60,8 @@ class _Opener(Protocol):
     def __call__(self, file: InputFile, *, path: str) -> FileSource: ...
 
 
+_HEAD_SHARE: Final = 0.8
+"""Share of a group's rows up to the last match from which on the group is read whole."""
 _SOURCES: Final[dict[str, _Opener]] = {"parquet": ParquetSource, "orc": OrcSource, "avro": AvroSource}
 
 
@@ -280,11 +283,26 @@ class _Pipeline:
             kept = self._kept(first, table.num_rows)
             keep = keep if kept is None else keep & kept
             if keep.any():
-                if self._later:
-                    rest = next(self._tables(source, group, self._later)) if group.whole else table
-                    columns |= self._columns(rest, self._later)
-                yield from self._out(columns, first, table.num_rows, keep)
+                rest = table
+                if self._later and group.whole:
+                    rest = self._head(source, group, int(np.flatnonzero(keep)[-1]) + 1)
+                columns |= self._columns(rest, self._later)
+                if rest.num_rows < table.num_rows:
+                    columns = {name: column.slice(0, rest.num_rows) for name, column in columns.items()}
+                yield from self._out(columns, first, rest.num_rows, keep[: rest.num_rows])
             first += table.num_rows
+
+    def _head(self, source: FileSource, group: Group, rows: int) -> pa.Table:
+        """At least so many rows of the columns that the predicate does not look at; what follows is not decoded."""
+        if rows > group.row_count * _HEAD_SHARE:
+            return next(self._tables(source, group, self._later))
+        found: list[pa.Table] = []
+        for table in self._tables(source, replace(group, whole=False), self._later):
+            found.append(table)
+            rows -= table.num_rows
+            if rows <= 0:
+                break
+        return pa.concat_tables(found)
 
     def _tables(self, source: FileSource, group: Group, sources: Sequence[Source]) -> Iterator[pa.Table]:
         """The stored columns of a group."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
+from tidelake.io.cache import Cache
 from tidelake.io.executor import Executor, SerialExecutor
 from tidelake.io.fileio import FileIO
 from tidelake.spec.avro import (
@@ -52,6 +53,10 @@ Keep = Callable[[pa.Table], pa.BooleanArray]
 
 BATCH_BYTES = 64 << 20
 """Encoded records decoded at a time; bounds the memory of a plan over many manifests."""
+SMALL_BYTES = 1 << 18
+"""Manifests of a read, in all, that are worth keeping decoded; more of them are read column by column every time."""
+META_BYTES = 1_000
+"""About what a description in memory takes beside its data."""
 COPY_COUNT, COPY_BYTES = 128, 16_000
 """Records, or compressed bytes, that make a block worth copying as it is; smaller neighbours are packed together."""
 
@@ -81,6 +86,7 @@ class ManifestStore:
     target_bytes: int = 8 << 20
     executor: Executor = field(default_factory=SerialExecutor)
     limits: Limits = LIMITS
+    cache: Cache | None = None
 
     # -------------------------------------------------------------------------------------------- lists
 
@@ -91,7 +97,14 @@ class ManifestStore:
             FormatError: it is missing although a snapshot names it, damaged or of another size.
         """
         path = self.layout.manifest_path(name)
-        return decode_manifest_list(self._read(path, size), path=path, limits=self.limits)
+        key = (self.io.root, path, size)
+        found: tuple[ManifestMeta, ...] | None = self.cache.get(key) if self.cache else None
+        if found is None:
+            data = self._read(path, size)
+            found = decode_manifest_list(data, path=path, limits=self.limits)
+            if self.cache and len(data) <= SMALL_BYTES:
+                self.cache.put(key, found, len(found) * META_BYTES)
+        return found
 
     def write_list(self, name: str, metas: Sequence[ManifestMeta]) -> int:
         """Write a manifest list and return its size."""
@@ -123,13 +136,36 @@ class ManifestStore:
         """
         names = [name for name in ENTRIES.names if columns is None or name in columns]
         schema = pa.schema([ENTRIES.field(name) for name in names])
-        tables = [self._decode_batch(batch, names, keep) for batch in self._batches(metas)]
+        small = sum(meta.file_size for meta in metas) <= SMALL_BYTES
+        if self.cache and small:
+            tables = [self._remembered(metas, self.cache, names, keep)] if metas else []
+        else:
+            tables = [self._decode_batch(batch, names, keep) for batch in self._batches(metas)]
         result = pa.concat_tables(tables).select(names) if tables else schema.empty_table()
         if "file_name" in names:
             check_file_names(result.column("file_name"), path=self.io.root)
         if "extra_files" in names:
             check_file_names(pc.list_flatten(result.column("extra_files")), path=self.io.root)
         return result
+
+    def _remembered(self, metas: Sequence[ManifestMeta], cache: Cache, names: list[str], keep: Keep | None) -> pa.Table:
+        """The entries of few small manifests; those that were read before are not read again."""
+        keys = [(self.io.root, self.layout.manifest_path(meta.file_name), meta.file_size) for meta in metas]
+        tables: list[pa.Table] = [cache.get(key) for key in keys]
+        missing = [number for number, table in enumerate(tables) if table is None]
+        if missing:
+            batches = self._batches([metas[number] for number in missing])
+            read = pa.concat_tables([self._decode_batch(batch, ENTRIES.names, None) for batch in batches])
+            first = 0
+            for number in missing:
+                table = read.slice(first, metas[number].num_entries)
+                first += table.num_rows
+                cache.put(keys[number], table, table.nbytes + META_BYTES)
+                tables[number] = table
+        for table, meta, key in zip(tables, metas, keys, strict=True):
+            _check_count(table.num_rows, meta, key[1])
+        whole = pa.concat_tables(tables).combine_chunks()
+        return (whole.filter(keep(whole.select(PRUNING_COLUMNS))) if keep else whole).select(names)
 
     def _batches(self, metas: Sequence[ManifestMeta]) -> Iterator[list[_Loaded]]:
         pending: list[ManifestMeta] = []

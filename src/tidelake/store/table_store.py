@@ -60,6 +60,7 @@ def open_stores(
         codec=codec_name(manifest_codec),
         target_bytes=manifest_target_bytes,
         executor=env.executor,
+        cache=env.cache,
     )
     return TableStore(
         env, layout, schema, SnapshotStore(env.io, layout), schemas, manifests, ProgressStore(env.io, layout)

@@ -50,6 +50,8 @@ from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.table_store import TableStore
 
 _INT64 = 2**63
+_HEADROOM = 1 << 16
+"""Sequence numbers that a second rebase leaves free at most; each further one sixteen times as many."""
 
 # Options that change what a commit must do and that are not honoured yet: better refused than half done.
 _REFUSED: tuple[tuple[str, str], ...] = (
@@ -569,12 +571,23 @@ class _Rebasing:
         self._store, self._given, self.messages, self._written = store, tuple(messages), tuple(messages), written
         self._rebaser, self._default_buckets, self._guard = rebaser, default_buckets, guard
         self._passed: list[CommitMessage] = []
+        self._rebased = self._checked_id = 0
+
+    def _headroom(self) -> int:
+        """Numbers to leave free: by chance, so that not all who wait have to rebase when one is published."""
+        if not self._rebased:
+            return 0
+        return int(self._store.env.ids.random() * (_HEADROOM << min(4 * self._rebased - 4, 24)))
 
     def __call__(self, state: State) -> Changes:
         if self._guard is not None:
             self._guard(state.snapshot, self.messages)
-        messages = rebase_messages(self._store, self.messages, state.snapshot, self._rebaser)
+        messages = rebase_messages(
+            self._store, self.messages, state.snapshot, self._rebaser, self._headroom(), self._checked_id
+        )
+        self._checked_id = state.snapshot.id if state.snapshot else 0
         if messages != self.messages:
+            self._rebased += 1
             self._passed += self.messages
             self.messages = messages
             self._written, _ = split_messages(messages, default_buckets=self._default_buckets)

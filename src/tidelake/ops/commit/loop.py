@@ -60,6 +60,8 @@ from tidelake.store.manifests import ManifestNames
 from tidelake.store.table_store import TableStore
 
 SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
+_PATIENCE = 6
+"""Attempts after which the back-off grows no more but shrinks, where no option says how long to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,13 @@ class Loop:
                     table=self._store.env.io.root,
                     hint="raise commit.max-retries or commit.timeout, or let fewer jobs commit at once",
                 )
-            clock.sleep(wait)
+            clock.sleep(self._aged(wait, attempts.count))
+
+    def _aged(self, wait: float, attempt: int) -> float:
+        """The back-off; who has waited long waits less, or it would starve while others keep coming."""
+        if self._options.max_retry_wait_ms is not None or attempt <= _PATIENCE:
+            return wait
+        return wait / (1 << min(attempt - _PATIENCE, 5))
 
     # -------------------------------------------------------------------------------------------- one attempt
 

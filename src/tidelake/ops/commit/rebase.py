@@ -42,9 +42,17 @@ class SequenceRebaser(Protocol):
 
 
 def rebase_messages(
-    store: TableStore, messages: Sequence[CommitMessage], latest: Snapshot | None, rebaser: SequenceRebaser | None
+    store: TableStore,
+    messages: Sequence[CommitMessage],
+    latest: Snapshot | None,
+    rebaser: SequenceRebaser | None,
+    headroom: int = 0,
+    checked_id: int = 0,
 ) -> tuple[CommitMessage, ...]:
     """The messages, rewritten where another commit moved the maximum of their bucket.
+
+    `headroom` leaves so many numbers to commits that may still come first: while they stay within it, the files need
+    not be written once more. Snapshots up to `checked_id` are known to have moved nothing.
 
     Raises:
         CommitConflictError: a rewrite is needed and there is nobody to do it, or a partition got another number of
@@ -60,7 +68,9 @@ def rebase_messages(
     ]
     if not stale or latest is None:
         return tuple(messages)
-    oldest = min(message.base_snapshot_id or 0 for message in stale)
+    oldest = max(checked_id, min(message.base_snapshot_id or 0 for message in stale))
+    if oldest >= latest.id:
+        return tuple(messages)
     added = _added_since(store, frozenset(message.partition for message in stale), oldest, latest)
     _check_counts(stale, added, latest)
     floors = _floors(added)
@@ -80,7 +90,7 @@ def rebase_messages(
             snapshot_id=latest.id,
             hint="write the rows again on the newest snapshot",
         )
-    wanted = {_bucket(message): floors[_bucket(message)] for message in moved}
+    wanted = {_bucket(message): floors[_bucket(message)] + headroom for message in moved}
     rewritten = iter(rebaser.rebase(moved, wanted, base_snapshot_id=latest.id))
     places = {id(message) for message in moved}
     return tuple(next(rewritten) if id(message) in places else message for message in messages)

@@ -133,6 +133,8 @@ def check_table(store: TableStore, paths: DataPaths, *, deep: bool = False) -> C
         paths: where its data files lie.
         deep: also look at every changelog file and every file of every snapshot, not only the newest.
     """
+    # What lies in storage is looked at, not what is remembered of it.
+    store = replace(store, env=replace(store.env, cache=None), manifests=replace(store.manifests, cache=None))
     walk = _Walk()
     ids, state = _check_branch(store, walk, paths, deep=deep)
     for branch in _branches(store):
