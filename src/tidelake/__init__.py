@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelake.api import connect, open_table, write_table
+    from tidelake.api import attach, connect, open_table, spark, write_table
     from tidelake.catalog.filesystem import Lake
     from tidelake.errors import (
         CommitConflictError,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "attach": "tidelake.api",
+    "spark": "tidelake.api",
     "connect": "tidelake.api",
     "open_table": "tidelake.api",
     "write_table": "tidelake.api",
@@ -64,10 +66,12 @@ __all__ = [
     "Table",
     "TidelakeError",
     "UnsupportedError",
+    "attach",
     "col",
     "connect",
     "lit",
     "open_table",
+    "spark",
     "write_table",
 ]
 

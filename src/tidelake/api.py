@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidelake.catalog.filesystem import Lake, create_at
+from tidelake.engine import engine
 from tidelake.errors import NotFoundError
 from tidelake.io.cache import Cache
 from tidelake.io.env import Env
@@ -18,7 +19,6 @@ from tidelake.ops.write.rows import as_table
 from tidelake.ops.write.verbs import check_mode
 from tidelake.options import option_text
 from tidelake.table import Table, load_table
-
 
 CACHE_BYTES = 32 << 20
 """Metadata that an open lake or table keeps in memory."""
@@ -45,6 +45,26 @@ def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] |
     """
     env = _env(location, storage)
     return load_table(env, env.io.root.rstrip("/").rpartition("/")[2])
+
+
+def spark(lake: Lake, master: str = "local[*]", app: str = "tidelake", conf: Mapping[str, object] | None = None) -> Any:
+    """A Spark session that knows the lake: `spark.table("shop.orders")`. The one that runs already if there is one.
+
+    Finds Java 17 or newer, or takes that of the extra `java`. `conf` holds settings of Spark.
+
+    Raises:
+        InvalidInputError: Spark or Java is not installed.
+    """
+    return engine().start(lake, master=master, app=app, conf=conf or {})
+
+
+def attach(session: Any, lake: Lake) -> None:
+    """Let an existing Spark session know a lake: `session.table("shop.orders")` reads its table.
+
+    Raises:
+        InvalidInputError: Spark is not installed, or this is no session.
+    """
+    engine().attach(session, lake)
 
 
 def _env(location: str | os.PathLike[str], storage: Mapping[str, Any] | None) -> Env:

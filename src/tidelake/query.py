@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from tidelake.engine import engine
 from tidelake.errors import InvalidInputError, TidelakeError
 from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.render import to_sql
@@ -139,7 +140,7 @@ class Scan:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        fields = list(self._request().arrow_schema)
+        fields = list(self.request().arrow_schema)
         return pa.schema([pa.field(ROWKIND, pa.string(), nullable=False), *fields] if self.changes else fields)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -148,13 +149,13 @@ class Scan:
         With an order as many rows are held as are asked for: `limit`, or all of them.
         """
         for batch in (
-            self._ordered() if self.order else read_rows(self.store, self.splits(), self._request(), self.options)
+            self._ordered() if self.order else read_rows(self.store, self.splits(), self.request(), self.options)
         ):
             yield _with_kind(batch, self.arrow_schema) if self.changes else batch
 
     def _ordered(self) -> Iterator[pa.RecordBatch]:
         extra = tuple(key.column for key in self.order if key.column not in self.columns)
-        request = replace(self._request(), columns=self.columns + extra, limit=None)
+        request = replace(self.request(), columns=self.columns + extra, limit=None)
         rows = read_rows(self.store, self.splits(), request, self.options)
         for batch in sorted_batches(rows, self.order, self.limit, request.arrow_schema):
             yield batch.select(list(self.columns)) if extra else batch
@@ -167,7 +168,7 @@ class Scan:
         """All rows as an Arrow table; several files are read at a time."""
         if self.order or self.limit is not None or self.changes:
             return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
-        found = read_all(self.store, self.splits(), self._request(), self.options)
+        found = read_all(self.store, self.splits(), self.request(), self.options)
         return pa.Table.from_batches(found, schema=self.arrow_schema)
 
     @overload
@@ -214,6 +215,16 @@ class Scan:
             raise InvalidInputError("duckdb is not installed", hint="pip install 'tidelake[duckdb]'") from cause
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
+    def to_spark(self, spark: Any | None = None) -> Any:
+        """The rows as a lazy Spark frame, pinned to the snapshot that is the newest now.
+
+        `spark` is the session; without it the active one is used, or a local one is started.
+
+        Raises:
+            InvalidInputError: Spark or Java is not installed, or no other process can reach the storage.
+        """
+        return engine().frame(self, spark)
+
     def count(self) -> int:
         """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""
         decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
@@ -222,13 +233,14 @@ class Scan:
             rows = count_rows(self.store, self.splits(), self.schema, self.options)
             return rows if self.limit is None else min(rows, self.limit)
         looked_at = self.where.columns() if self.where is not None else frozenset[str]()
-        request = replace(self._request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
+        request = replace(self.request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
         return sum(batch.num_rows for batch in read_rows(self.store, self.splits(), request, self.options))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
-    def _request(self) -> ReadRequest:
+    def request(self) -> ReadRequest:
+        """What a reader of the splits is asked for."""
         options = ReadOptions.parse(self.options)
         return ReadRequest(
             schema=self.schema,

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, NotFoundError, StorageError, TidelakeError
+from tidelake.expr.tree import Predicate
 from tidelake.io.env import Env
 from tidelake.io.fileio import parent
 from tidelake.notebook import html_card, html_table, plain
@@ -122,6 +123,21 @@ class Lake:
     def __contains__(self, name: str) -> bool:
         database, table = split_name(name)
         return self._is_table(table_dir(database, table))
+
+    def spark_table(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        spark: Any | None = None,
+    ) -> Any:
+        """A table as a lazy Spark frame, pinned to one snapshot; `spark` is the session, by default the active one.
+
+        Raises:
+            NotFoundError: there is no such table.
+            InvalidInputError: Spark or Java is not installed, or no other process can reach the storage.
+        """
+        return self.table(name).to_spark(columns, where, spark)
 
     def create_table(
         self,

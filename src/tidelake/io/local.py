@@ -117,13 +117,18 @@ class LocalFileIO:
         """The absolute path of the folder."""
         return self._root
 
+    @property
+    def durability(self) -> Durability:
+        """Whether writes wait for the disk."""
+        return "fsync" if self._disk.fsync else "none"
+
     def __repr__(self) -> str:
         return f"LocalFileIO({self._root!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._posix, RealPosix):
             raise InvalidInputError("storage of a test cannot be pickled", root=self._root)
-        return _reopen, (self._root, "fsync" if self._disk.fsync else "none")
+        return _reopen, (self._root, self.durability)
 
     # -- reading
 

@@ -131,6 +131,11 @@ class ObjectStoreFileIO:
         """The location as `scheme://bucket/prefix`."""
         return join(self._bucket.url, self._prefix)
 
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """The options it was opened with; credentials among them are wrapped."""
+        return dict(self._options)
+
     def __repr__(self) -> str:
         return f"ObjectStoreFileIO({self.root!r}, {redact(self._options)!r})"
 

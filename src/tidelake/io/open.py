@@ -56,6 +56,23 @@ def open_fileio(
     raise InvalidInputError("scheme of the location is not known", scheme=scheme, hint=f"use {_KNOWN}")
 
 
+def reopening(io: FileIO) -> tuple[str, dict[str, object]]:
+    """The location and the options with which another process opens the same storage.
+
+    Raises:
+        InvalidInputError: it lives in this process alone.
+    """
+    if isinstance(io, LocalFileIO):
+        return io.root, {"durability": io.durability}
+    if isinstance(io, ObjectStoreFileIO):
+        return io.root, io.storage_options
+    raise InvalidInputError(
+        "storage lives in this process and no other can read it",
+        location=io.root,
+        hint="put the lake into a folder or an object store",
+    )
+
+
 def _folder_of_url(url: str) -> str:
     """The folder of `file:///folder`, also in the form `file:/folder` that Java writes."""
     rest = url.removeprefix("file:")

@@ -132,6 +132,15 @@ class Reading(Handle):
         """How many rows there are."""
         return self.scan(where=where).count()
 
+    def to_spark(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        spark: Any | None = None,
+    ) -> Any:
+        """Rows as a lazy Spark frame, pinned to one snapshot; `spark` is the session, by default the active one."""
+        return self.scan(columns, where).to_spark(spark)
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)
 

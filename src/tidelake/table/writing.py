@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import InvalidInputError
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
@@ -40,7 +41,9 @@ class Writing(Handle):
         commit_user: str | None = None,
         identifier: int | None = None,
     ) -> CommitResult:
-        """Write rows: Arrow, Polars or pandas data, a list of dicts, an iterable of batches.
+        """Write rows: Arrow, Polars or pandas data, a list of dicts, an iterable of batches, or a frame of Spark.
+
+        A frame of Spark is written by Spark, task by task, as one commit.
 
         A primary-key table keeps one row per key. Kinds of rows (`+I -U +U -D`) come in a column `rowkind` that the
         table does not have, or in the one that `row_kind` names.
@@ -55,6 +58,12 @@ class Writing(Handle):
         """
         if identifier is not None and commit_user is None:
             raise InvalidInputError("an identifier needs a commit user", hint="pass commit_user= too")
+        if is_engine_frame(data):
+            how = {"mode": mode, "partition": partition, "row_kind": row_kind}
+            done: CommitResult = engine().write(
+                self, data, {**how, "commit_user": commit_user, "identifier": identifier}
+            )
+            return done
         committer = self._committer(commit_user)
         done = run_write(
             self._target(), committer, data, mode=mode, partition=partition, identifier=identifier, row_kind=row_kind

@@ -1,0 +1,65 @@
+"""The port to a distributed engine: what lies below asks for one, and an installed package answers.
+
+An engine spreads verbs over many machines and knows frames of its own. It is found by its entry point in the group
+`tidelake.engines`, so that nothing here imports it and the core runs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from tidelake.errors import InvalidInputError
+
+GROUP: Final = "tidelake.engines"
+DEFAULT: Final = "spark"
+_HINT: Final = "pip install 'tidelake[spark]'"
+
+
+class Engine(Protocol):
+    """What an engine does for tables and lakes; `table`, `scan` and `lake` are those of this package."""
+
+    def start(self, lake: Any, *, master: str, app: str, conf: Mapping[str, object]) -> Any:
+        """A session that knows the lake."""
+
+    def attach(self, session: Any, lake: Any) -> None:
+        """Let a session that is there know the lake."""
+
+    def frame(self, scan: Any, session: Any | None = None) -> Any:
+        """A lazy frame of the scan's rows, pinned to one snapshot."""
+
+    def write(self, table: Any, frame: Any, how: Mapping[str, Any]) -> Any:
+        """Write a frame of the engine to a table, with the arguments of `Table.write`."""
+
+    def compact(
+        self, table: Any, session: Any, how: Mapping[str, Any], progress: Callable[[int, int], None] | None
+    ) -> Any:
+        """Compact a table as a job of the engine, with the arguments of `Table.compact`."""
+
+    def keep_compacted(self, table: Any, session: Any, how: Mapping[str, Any]) -> Any:
+        """Compact a table again and again as others write to it."""
+
+
+@cache
+def engine(name: str = DEFAULT) -> Engine:
+    """The engine of a name.
+
+    Raises:
+        InvalidInputError: it is not installed.
+    """
+    for found in entry_points(group=GROUP, name=name):
+        try:
+            made: Engine = found.load()()
+        except ImportError as cause:
+            raise InvalidInputError(
+                "engine is not installed", code="extra-missing", engine=name, missing=cause.name, hint=_HINT
+            ) from cause
+        return made
+    raise InvalidInputError("engine is not known", engine=name, hint=_HINT)
+
+
+def is_engine_frame(data: object) -> bool:
+    """Whether the data is a frame of an engine: rows that are not here yet and that it can spread itself."""
+    return any(each.__module__.partition(".")[0] == "pyspark" for each in type(data).__mro__)

@@ -1,0 +1,1 @@
+"""Who spreads the verbs over machines: one package for each engine, found by its entry point."""

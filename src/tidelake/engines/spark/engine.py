@@ -1,0 +1,38 @@
+"""Spark behind the port: what the core asks of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.engines.spark.rows import frame_of
+from tidelake.engines.spark.session import attach, current, start
+from tidelake.engines.spark.write import write_frame
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.query import Scan
+from tidelake.table import Table
+
+
+class SparkEngine:
+    """Spreads verbs over Spark tasks."""
+
+    def start(self, lake: Lake, *, master: str, app: str, conf: Mapping[str, object]) -> SparkSession:
+        """A session that knows the lake."""
+        session = start(master, app, conf)
+        attach(session, lake)
+        return session
+
+    def attach(self, session: Any, lake: Lake) -> None:
+        """Let a session that is there know the lake."""
+        attach(current(session), lake)
+
+    def frame(self, scan: Scan, session: Any | None = None) -> DataFrame:
+        """A lazy frame of the scan's rows, pinned to one snapshot."""
+        return frame_of(scan, current(session))
+
+    def write(self, table: Table, frame: DataFrame, how: Mapping[str, Any]) -> CommitResult:
+        """Write a frame to a table as one commit."""
+        return write_frame(table, frame, **how)

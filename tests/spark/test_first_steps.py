@@ -1,0 +1,26 @@
+"""A frame goes into a table and comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelake.catalog.filesystem import Lake
+
+
+def test_what_spark_writes_is_what_both_read(spark: Any, lake: Lake) -> None:
+    table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options={"bucket": "3"})
+    frame = spark.range(-50, 50).selectExpr("id", "concat('v', id) v")
+    done = table.write(frame)
+    assert done.rows == 100
+    expected = [{"id": number, "v": f"v{number}"} for number in range(-50, 50)]
+    assert table.to_arrow().sort_by("id").to_pylist() == expected
+    assert [row.asDict() for row in table.to_spark(spark=spark).orderBy("id").collect()] == expected
+    assert table.check(deep=True, rows=True).ok
+
+
+def test_an_upsert_by_spark_wins_over_what_was_there(spark: Any, lake: Lake) -> None:
+    table = lake.create_table("db.t", {"id": "INT", "v": "STRING"}, primary_key=["id"], options={"bucket": "2"})
+    table.write([{"id": 1, "v": "old"}, {"id": 2, "v": "kept"}])
+    table.write(spark.createDataFrame([(1, "new")], "id int, v string"))
+    rows = table.to_spark(spark=spark).orderBy("id").collect()
+    assert [(row.id, row.v) for row in rows] == [(1, "new"), (2, "kept")]
