@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test compat soak bench bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test cluster compat soak bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ unit: setup
 	@$(PYTEST) tests/unit -n 2
 
 test: setup ## all tests that need no Java and no other implementation
-	@$(PYTEST) -m "not oracle and not peers" -n 2
+	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --dist loadgroup
+
+cluster: setup ## tests that start and kill Spark processes of their own
+	@$(PYTEST) -m cluster tests/spark
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat

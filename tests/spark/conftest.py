@@ -1,34 +1,25 @@
-"""One Spark session for all tests of this folder: starting one takes longer than most tests."""
+"""What the tests on Spark share: one session, and a lake for each test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tidelake as tl
+from spark_session import spark
 from tidelake.catalog.filesystem import Lake
 
+__all__ = ["lake", "spark"]
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A local session with two cores."""
-    lake = tl.connect(tmp_path_factory.mktemp("lake"))
-    session = tl.spark(
-        lake,
-        master="local[2]",
-        conf={
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.memory": "1g",
-            "spark.sql.warehouse.dir": tmp_path_factory.mktemp("warehouse"),
-            "spark.task.maxFailures": 3,
-        },
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them in one process: a session for each would take the memory and the cores."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture
