@@ -1,4 +1,4 @@
-"""Tables that Spark, this process and the real Paimon write in turns: all three read the same rows at every snapshot."""
+"""Tables that Spark, this process and the real Paimon write in turns: all read the same rows at every snapshot."""
 
 from __future__ import annotations
 
