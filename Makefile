@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test cluster compat soak bench bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test cluster compat soak bench bench-spark bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ soak: setup ## the long versions of the fault tests, before a release
 
 bench: setup ## measure ourselves against floors; prints a table and writes JSON
 	@$(PY) -m benchmarks
+
+bench-spark: setup ## measure tables on Spark against plain Parquet on Spark
+	@$(PY) -m benchmarks --only spark
 
 bench-peers: setup .venv-peers/ready ## measure the others beside us
 	@$(PY) -m benchmarks --peers

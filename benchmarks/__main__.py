@@ -18,12 +18,14 @@ from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
 SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed")
+APART = ("spark",)
+"""Sections that run only when they are named."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true", help="compare with pypaimon and deltalake")
-    parser.add_argument("--only", choices=SECTIONS, help="one section alone")
+    parser.add_argument("--only", choices=(*SECTIONS, *APART), help="one section alone")
     parser.add_argument("--repeat", type=int, default=7)
     arguments = parser.parse_args()
     wanted = [arguments.only] if arguments.only else list(SECTIONS)
@@ -44,6 +46,10 @@ def main() -> None:
                     results += rows.run(peer, arguments.repeat)
                 case "keyed":
                     results += keyed.run(peer, arguments.repeat)
+                case "spark":
+                    from benchmarks import spark
+
+                    results += spark.run(arguments.repeat)
     show(results)
     write(results)
 
