@@ -22,7 +22,7 @@ help: ## list the targets
 
 setup: .venv/ready ## make the development environment, nothing else
 
-demo: setup ## run the main job on a local lake
+demo: setup ## run the main job on a local lake and a local Spark
 	@.venv/bin/tidelake demo
 
 docs: setup ## write the pages that are made from the code

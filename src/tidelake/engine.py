@@ -6,7 +6,7 @@ An engine spreads verbs over many machines and knows frames of its own. It is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
@@ -27,19 +27,17 @@ class Engine(Protocol):
     def attach(self, session: Any, lake: Any) -> None:
         """Let a session that is there know the lake."""
 
-    def frame(self, scan: Any, session: Any | None = None) -> Any:
-        """A lazy frame of the scan's rows, pinned to one snapshot."""
+    def frame(self, scan: Any, session: Any | None = None, columns: Sequence[str] | None = None) -> Any:
+        """A lazy frame of the scan's rows, pinned to one snapshot; `columns` may name hidden ones beside the scan's."""
+
+    def column_types(self, data: Any) -> dict[str, Any]:
+        """The columns that a table for a frame of the engine, or for its schema, would have, with their types."""
 
     def write(self, table: Any, frame: Any, how: Mapping[str, Any]) -> Any:
         """Write a frame of the engine to a table, with the arguments of `Table.write`."""
 
-    def compact(
-        self, table: Any, session: Any, how: Mapping[str, Any], progress: Callable[[int, int], None] | None
-    ) -> Any:
-        """Compact a table as a job of the engine, with the arguments of `Table.compact`."""
-
-    def keep_compacted(self, table: Any, session: Any, how: Mapping[str, Any]) -> Any:
-        """Compact a table again and again as others write to it."""
+    def hands(self, session: Any) -> Any:
+        """What carries steps of a compaction out as tasks of the session: `tidelake.ops.compact.steps.Hands`."""
 
 
 @cache

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 ROWKIND = "rowkind"
+HIDDEN_COLUMNS = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
+"""What a distributed engine can tell of each row beside its columns: where it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +217,19 @@ class Scan:
             raise InvalidInputError("duckdb is not installed", hint="pip install 'tidelake[duckdb]'") from cause
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
-    def to_spark(self, spark: Any | None = None) -> Any:
+    def to_spark(self, spark: Any | None = None, columns: Sequence[str] | None = None) -> Any:
         """The rows as a lazy Spark frame, pinned to the snapshot that is the newest now.
 
-        `spark` is the session; without it the active one is used, or a local one is started.
+        `spark` is the session; without it the active one is used, or a local one is started. `columns` may choose some
+        of the scan's, and hidden ones beside them: `__paimon_partition`, `__paimon_bucket`, and where nothing has to be
+        merged `__paimon_file_path` and `__paimon_row_index`.
 
         Raises:
-            InvalidInputError: Spark or Java is not installed, or no other process can reach the storage.
+            InvalidInputError: Spark or Java is not installed, no other process can reach the storage, or a column is
+                not one of the scan's.
+            UnsupportedError: a hidden column is not known for merged rows.
         """
-        return engine().frame(self, spark)
+        return engine().frame(self, spark, columns)
 
     def count(self) -> int:
         """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""

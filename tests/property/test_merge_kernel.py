@@ -243,6 +243,53 @@ def test_a_buffer_is_merged_in_the_order_of_arrival(case):
     assert found == sorted(slow(versions, "deduplicate").values())
 
 
+@st.composite
+def composite_runs(draw):
+    """Runs of keys of a text and a number, of which every piece has the texts plainly or as a dictionary of its own."""
+    texts = draw(st.sampled_from([["a", "b", "c"], ["", "a\0", "a", "shop-000000001", "shop-000000010", "é"]]))
+    runs, versions = [], []
+    for age in range(draw(st.integers(1, 4))):
+        keys = draw(st.sets(st.tuples(st.sampled_from(texts), st.integers(-(2**31), 2**31 - 1) | st.integers(0, 4))))
+        rows = sorted(keys, key=lambda key: (key[0].encode(), key[1]))
+        versions += [(*row, age) for row in rows]
+        cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+        pieces = []
+        for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+            part = rows[start:stop]
+            column = pa.array([row[0] for row in part], pa.string())
+            if draw(st.booleans()):
+                values = draw(st.permutations([*texts, "unused"]))
+                codes = pa.array([values.index(row[0]) for row in part], pa.int32())
+                column = pa.DictionaryArray.from_arrays(codes, pa.array(values, pa.string()))
+            numbers = pa.array([row[1] for row in part], pa.int32())
+            ages = pa.array([age] * len(part), pa.int64())
+            pieces.append(Piece(pa.table({"t": column, "n": numbers, "v": ages}), age=age))
+        runs.append(pieces)
+    return runs, versions
+
+
+@given(
+    case=composite_runs(),
+    ordered=st.booleans(),
+    output=st.sampled_from([None, ("v",), ("n", "v"), ("t", "n", "v")]),
+    engine=st.sampled_from([Deduplicate(), Deduplicate(ignore_delete=True), FirstRow()]),
+)
+@settings(max_examples=80, deadline=None)
+def test_keys_by_number_and_plain_ones_merge_alike(case, ordered, output, engine):
+    runs, versions = case
+    codec = KeyCodec(("t", "n"), (pa.string(), pa.int32()))
+    plan = MergePlan(codec, engine, by_age=True, ordered=ordered, output=output)
+    tables = list(merge([iter(run) for run in runs], plan))
+    newest = sorted(versions, key=lambda version: version[2], reverse=isinstance(engine, FirstRow))
+    rows = sorted({row[:2]: row for row in newest}.values(), key=lambda row: (row[0].encode(), row[1]))
+    names = ("t", "n", "v") if output is None else output
+    wanted = [tuple(row["tnv".index(name)] for name in names) for row in rows]
+    assert sorted(rows_of(tables)) == sorted(wanted)
+    if ordered:
+        assert rows_of(tables) == wanted
+    assert not any(pa.types.is_dictionary(dtype) for table in tables for dtype in table.schema.types)
+
+
 def test_of_several_levels_only_the_topmost_counts_where_it_holds_what_lies_below():
     def piece(value, age, level):
         return Piece(pa.table({"k": pa.array([1]), SEQUENCE: pa.array([age]), "v": pa.array([value])}), age, level)

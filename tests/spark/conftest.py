@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
+from spark_cluster import cluster
 from spark_session import spark
 from tidelake.catalog.filesystem import Lake
 
-__all__ = ["lake", "spark"]
+__all__ = ["cluster", "lake", "spark"]
 
 HERE = Path(__file__).parent
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import InvalidInputError, NotFoundError, StorageError, TidelakeError
 from tidelake.expr.tree import Predicate
 from tidelake.io.env import Env
@@ -154,7 +155,7 @@ class Lake:
 
         Args:
             name: `database.table`.
-            schema: column names with type texts, an Arrow schema, or Arrow data.
+            schema: column names with type texts, an Arrow schema, Arrow data, or a Spark frame or its schema.
             primary_key: key columns.
             partition_by: partition columns.
             options: table options.
@@ -333,6 +334,8 @@ def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict
                     "columns are given as name and type", column=ascii(name)[:80], got=type(dtype).__name__
                 )
         return dict(schema)
+    if is_engine_frame(schema):
+        return engine().column_types(schema)
     if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
         schema = pa.schema(schema)
     elif hasattr(schema, "__arrow_c_stream__"):

@@ -24,13 +24,14 @@ def cli() -> None:
 
 @click.command(epilog=example("demo --path my-lake"))
 @click.option("--path", help="Where to put the demo lake; a temporary folder by default.")
+@click.option("--no-spark", is_flag=True, help="Run in this process, not as jobs of a local Spark.")
 @with_place
 @pass_place
-def demo(place: Place, path: str | None) -> None:
+def demo(place: Place, path: str | None, no_spark: bool) -> None:
     """Make a small lake, write, change and read it, and show what is inside."""
     from tidelake.cli.demo import run_demo
 
-    run_demo(path, as_json=place.as_json)
+    run_demo(path, as_json=place.as_json, spark=not no_spark)
 
 
 @click.command(epilog=example("-w lake doctor"))

@@ -2,7 +2,8 @@
 
 First an append table: writes, a schema change, deletes, updates, a compaction, time travel. Then a primary-key table:
 upserts, deletions, why a key shows what it shows, the levels before and after a compaction, and that no row changed by
-it. Every figure that is printed is read back from a table.
+it. Writes, reads and compactions are jobs of a local Spark, or run in this process. Every figure that is printed is
+read back from a table.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tidelake
 from tidelake.cli.output import print_json, result_text, say, show_report, show_table
@@ -31,7 +32,36 @@ _ROWS = 30
 _CUSTOMERS = 2_000
 _UPSERTS = 4
 _WATCHED = 42
+_ORDER = "id bigint, status string, amount decimal(10,2), dt string"
+_CUSTOMER = "id bigint, name string, visits int"
+_MISSING = ("extra-missing", "java-missing")
 _LEVELS = ("level", "files", "runs", "rows", "deletes", "bytes", "read_amplification")
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where the jobs run: in a session of Spark, or without one in this process."""
+
+    session: Any | None = None
+
+    @property
+    def name(self) -> str:
+        return "process" if self.session is None else "spark"
+
+    def data(self, rows: list[dict[str, object]], columns: str) -> Any:
+        """Rows to write: a frame of one task, so that both ways make the same files, or the rows as they are."""
+        return rows if self.session is None else self.session.createDataFrame(rows, columns).coalesce(1)
+
+    def compact(self, table: Table, *, full: bool = False) -> CommitResult:
+        done = table.compact(full=full, on=self.session)
+        assert isinstance(done, CommitResult)
+        return done
+
+    def count(self, table: Table, where: str) -> int:
+        if self.session is None:
+            return table.count(where)
+        found: int = table.to_spark(spark=self.session).filter(where).count()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +88,66 @@ class _Customers:
     watched: pa.Table
 
 
-def run_demo(path: str | None, *, as_json: bool) -> None:
-    """Run the demo in a folder, or in a temporary one that is removed afterwards.
+def run_demo(path: str | None, *, as_json: bool, spark: bool = True) -> None:
+    """Run the demo in a folder, or in a temporary one that is removed afterwards; on Spark where that is installed.
 
     Raises:
         InvalidInputError: the folder holds something already.
     """
     if path is None:
         with tempfile.TemporaryDirectory(prefix="tidelake-demo-") as folder:
-            _run(folder, as_json=as_json)
+            _run(folder, as_json=as_json, spark=spark)
         if not as_json:
             say("")
             _next("my-lake", kept=False)
         return
     if Path(path).is_dir() and any(Path(path).iterdir()):
         raise tidelake.InvalidInputError("folder of the demo is not empty", path=path, hint="name a new folder")
-    _run(path, as_json=as_json)
+    _run(path, as_json=as_json, spark=spark)
     if not as_json:
         say("")
         _next(path, kept=True)
 
 
-def _run(folder: str, *, as_json: bool) -> None:
+def _run(folder: str, *, as_json: bool, spark: bool) -> None:
     lake = tidelake.connect(folder)
+    way = _started(lake, quiet=as_json) if spark else _Way()
     if as_json:
-        _as_json(_orders(lake), _customers(lake), folder=lake.location)
+        _as_json(_orders(lake, way), _customers(lake, way), way, folder=lake.location)
         return
     say("1. An append table keeps every row that is written.")
     say("")
-    sound = _show_orders(_orders(lake))
+    sound = _show_orders(_orders(lake, way))
     say("")
     say("2. A primary-key table keeps one row per key. Writing is an upsert.")
     say("")
-    if not (_show_customers(_customers(lake)) and sound):
+    if not (_show_customers(_customers(lake, way)) and sound):
         sys.exit(2)
+
+
+def _started(lake: Lake, *, quiet: bool) -> _Way:
+    """A local Spark; this process where Spark or Java is not installed."""
+    if not quiet:
+        say("Starting a local Spark; --no-spark does without it.")
+        say("")
+    try:
+        session = tidelake.spark(lake, app="tidelake demo")
+    except tidelake.InvalidInputError as error:
+        if error.code not in _MISSING:
+            raise
+        if not quiet:
+            say(f"{error}")
+            say("The demo runs in this process instead.")
+            say("")
+        return _Way()
+    session.sparkContext.setLogLevel("ERROR")
+    return _Way(session)
 
 
 # ------------------------------------------------------------------------------------------------ append
 
 
-def _orders(lake: Lake) -> _Orders:
+def _orders(lake: Lake, way: _Way) -> _Orders:
     told: list[tuple[str, str]] = []
     orders = lake.create_table(
         "shop.orders",
@@ -108,9 +158,9 @@ def _orders(lake: Lake) -> _Orders:
     )
     told.append(("create", f"{orders.name}, partitioned by {', '.join(orders.partition_by)}"))
     for number in range(_WRITES):
-        orders.write(_order_rows(number), commit_user="demo", identifier=number + 1)
+        orders.write(way.data(_order_rows(number), _ORDER), commit_user="demo", identifier=number + 1)
     told.append(("write", f"{_WRITES} commits, {orders.count()} rows"))
-    again = orders.write(_order_rows(_WRITES - 1), commit_user="demo", identifier=_WRITES)
+    again = orders.write(way.data(_order_rows(_WRITES - 1), _ORDER), commit_user="demo", identifier=_WRITES)
     told.append(("write again", f"commit {_WRITES} a second time: repeated={again.repeated}, {orders.count()} rows"))
     orders = orders.alter(add={"note": "STRING"})
     told.append(("alter", f"column note added, schema {orders.schema.id}"))
@@ -119,8 +169,7 @@ def _orders(lake: Lake) -> _Orders:
     updated = orders.update({"status": "'paid'", "note": "concat('order ', cast(id as string))"}, "id < 5")
     told.append(("update", f"{updated.rows} rows"))
     before = orders.files().num_rows
-    compacted = orders.compact()
-    assert isinstance(compacted, CommitResult)
+    compacted = way.compact(orders)
     told.append(("compact", f"{before} files became {orders.files().num_rows}, {orders.count()} rows as before"))
     told.append(("travel", f"{orders.at(snapshot=1).count()} rows at snapshot 1, {orders.count()} now"))
     return _Orders(orders, told, compacted)
@@ -137,7 +186,7 @@ def _order_rows(number: int) -> list[dict[str, object]]:
 # ------------------------------------------------------------------------------------------------ primary key
 
 
-def _customers(lake: Lake) -> _Customers:
+def _customers(lake: Lake, way: _Way) -> _Customers:
     told: list[tuple[str, str]] = []
     # The trigger is raised, so that the compaction waits until it is asked for and its levels can be shown.
     customers = lake.create_table(
@@ -148,21 +197,21 @@ def _customers(lake: Lake) -> _Customers:
         comment="who buys, one row each",
     )
     told.append(("create", f"{customers.name}, primary key {', '.join(customers.primary_key)}, 1 bucket"))
-    customers.write(_customer_rows(range(_CUSTOMERS), visits=1))
-    customers.compact(full=True)
+    customers.write(way.data(_customer_rows(range(_CUSTOMERS), visits=1), _CUSTOMER))
+    way.compact(customers, full=True)
     told.append(("load", f"{customers.count():,} rows"))
     for number in range(1, _UPSERTS + 1):
-        customers.write(_customer_rows(range(0, 100 * number, 2), visits=number + 1))
+        customers.write(way.data(_customer_rows(range(0, 100 * number, 2), visits=number + 1), _CUSTOMER))
     told.append(("upsert", f"{counted(_UPSERTS, 'commit')} with known keys, still {customers.count():,} rows"))
-    customers.write([{"id": 1, "rowkind": "-D"}, {"id": 3, "rowkind": "-D"}])
+    customers.write(way.data([{"id": 1, "rowkind": "-D"}, {"id": 3, "rowkind": "-D"}], "id bigint, rowkind string"))
     told.append(("delete by key", f"rows of the kind -D for 2 keys, {customers.count():,} left"))
     deleted = customers.delete("id >= 1990")
     told.append(("delete by condition", f"{deleted.rows} rows, {customers.count():,} left"))
+    told.append(("read", f"{way.count(customers, 'visits > 1')} customers came back"))
     before, why_before = customers.inspect.lsm(), str(customers.why({"id": _WATCHED}))
     uncompacted = customers.latest_snapshot()
     rows = customers.to_arrow(order_by="id")
-    compacted = customers.compact(full=True)
-    assert isinstance(compacted, CommitResult)
+    way.compact(customers, full=True)
     assert uncompacted is not None
     same = rows == customers.to_arrow(order_by="id") == customers.at(snapshot=uncompacted.id).to_arrow(order_by="id")
     files = sum(before.column("files").to_pylist())
@@ -187,11 +236,12 @@ def _customer_rows(ids: range, *, visits: int) -> list[dict[str, object]]:
 # ------------------------------------------------------------------------------------------------ telling
 
 
-def _as_json(orders: _Orders, customers: _Customers, *, folder: str) -> None:
+def _as_json(orders: _Orders, customers: _Customers, way: _Way, *, folder: str) -> None:
     table, keyed = orders.table, customers.table
     print_json(
         {
             "lake": folder,
+            "engine": way.name,
             "snapshots": table.inspect.snapshots().to_pylist(),
             "manifests": table.inspect.manifests().to_pylist(),
             "partitions": table.inspect.partitions().to_pylist(),
@@ -267,4 +317,4 @@ def _next(path: str, *, kept: bool) -> None:
         f"tidelake -w {path} tag create shop.orders today",
     ):
         say(f"  {line}")
-    say("and in Python: docs/guide/quick-start.md, docs/guide/primary-key-tables.md")
+    say("and in Python: docs/guide/quick-start.md, docs/guide/primary-key-tables.md, docs/guide/spark.md")

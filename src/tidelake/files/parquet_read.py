@@ -6,7 +6,7 @@ Page checksums are verified. With a predicate its columns are read first, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -28,12 +28,20 @@ __all__ = ["ParquetSource"]
 _TABLE_BYTES_MAX: Final = 512 << 20
 """Row groups up to this size are decoded whole, column by column in parallel; larger ones batch by batch."""
 
+_CODED_BYTES_MAX: Final = 6
+"""Bytes of a row up to which a column of texts is taken for one of few values: their numbers, and a share of them."""
+
 
 class ParquetSource:
     """An open Parquet file."""
 
-    def __init__(self, file: InputFile, *, path: str) -> None:
+    def __init__(self, file: InputFile, *, path: str, dictionaries: Collection[str] = ()) -> None:
         """Open the file and check its footer.
+
+        Args:
+            file: The file.
+            path: Its name.
+            dictionaries: Columns of texts that are read as Arrow dictionaries where they are stored so.
 
         Raises:
             FormatError: it is no Parquet file or is damaged.
@@ -49,6 +57,7 @@ class ParquetSource:
             page_checksum_verification=True,
             pre_buffer=True,
             arrow_extensions_enabled=False,
+            read_dictionary=[name for name in dictionaries if self._repeats(name)],
         )
         schema = self._opened.schema_arrow
         if len(set(schema.names)) != len(schema.names):
@@ -56,10 +65,22 @@ class ParquetSource:
         self._columns: dict[str, tuple[int, pa.DataType]] = {}
         leaf = 0
         for field in schema:
-            self._columns[field.name] = leaf, field.type
+            plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            self._columns[field.name] = leaf, plain
             leaf += _leaf_count(field.type)
         if leaf != self._metadata.num_columns:
             raise UnsupportedError("Parquet file has columns of an unknown structure", path=path)
+
+    def _repeats(self, name: str) -> bool:
+        """Whether a column of texts is stored as few values and their numbers."""
+        schema = self._metadata.schema
+        # A dotted name could as well be that of a member.
+        leaf = next((place for place in range(len(schema)) if schema.column(place).path == name), None)
+        if leaf is None or "." in name or schema.column(leaf).physical_type != "BYTE_ARRAY":
+            return False
+        chunks = [self._metadata.row_group(number).column(leaf) for number in range(self._metadata.num_row_groups)]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        return all(chunk.has_dictionary_page for chunk in chunks) and size <= _CODED_BYTES_MAX * self.row_count
 
     @property
     def row_count(self) -> int:

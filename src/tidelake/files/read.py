@@ -9,7 +9,8 @@ Invariant: what comes out is what reading everything and then filtering would gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -25,7 +26,7 @@ from tidelake.files.groups import Group
 from tidelake.files.options import check_format
 from tidelake.files.orc_read import OrcSource
 from tidelake.files.parquet_read import ParquetSource
-from tidelake.files.projection import Source, align, canonical, find_sources
+from tidelake.files.projection import Source, align, canonical, find_sources, same_values
 from tidelake.io.fileio import FileIO, InputFile
 from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.types import Field
@@ -81,6 +82,8 @@ def read_file(
     share: tuple[int, int] = (0, 1),
     file_size: int | None = None,
     row_count: int | None = None,
+    dictionaries: Collection[str] = (),
+    stream: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read the wanted columns of a file, in the canonical Arrow types of `read_fields`.
 
@@ -102,6 +105,9 @@ def read_file(
         share: Which of how many parts of the file to read, by groups of rows; the parts together are the file.
         file_size: The size it must have; another one means that it is another file. Not looked at when None.
         row_count: The number of rows it must have, likewise.
+        dictionaries: Names of `read_fields` that may come as Arrow dictionaries of their type instead. Those do that
+            the file itself has so, with few values; none that `where` looks at.
+        stream: Whether memory holds a batch at a time, not a group of rows; with `where` it does not matter.
 
     Yields:
         Batches that are not empty, in the order of the file.
@@ -118,7 +124,11 @@ def read_file(
         raise InvalidInputError("batch needs at least one row", batch_rows=batch_rows)
     wanted = find_sources(read_fields, file_fields)
     needed = find_sources(_filter_fields(where, read_fields, filter_fields, file_fields), file_fields)
-    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, share)
+    if dictionaries and format == "parquet":
+        asked = set(dictionaries) - (where.columns() if where is not None else set())
+        names = frozenset(each.found.name for each in wanted if each.found is not None and each.field.name in asked)
+        open_source = functools.partial(ParquetSource, dictionaries=names)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, share, stream)
     return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
@@ -226,6 +236,7 @@ class _Pipeline:
         row_numbers: bool,
         skip: pa.BooleanArray | np.ndarray | None,
         share: tuple[int, int],
+        stream: bool,
     ) -> None:
         self._path = path
         self._wanted = wanted
@@ -236,6 +247,7 @@ class _Pipeline:
         self._row_numbers = row_numbers
         self._skip = None if skip is None else _mask(skip)
         self._share = share
+        self._stream = stream
         schema = row_to_arrow([source.field for source in wanted])
         self._schema = schema.append(pa.field(ROW_NUMBER, pa.int64(), nullable=False)) if row_numbers else schema
         needed_names = {source.field.name for source in needed}
@@ -268,6 +280,8 @@ class _Pipeline:
 
     def _plain(self, source: FileSource, group: Group) -> Iterator[pa.RecordBatch]:
         first = group.first_row
+        if self._stream and group.row_count > self._batch_rows:
+            group = replace(group, whole=False)
         for table in self._tables(source, group, self._wanted):
             keep = self._kept(first, table.num_rows)
             yield from self._out(self._columns(table, self._wanted), first, table.num_rows, keep)
@@ -320,6 +334,11 @@ class _Pipeline:
                 found[source.field.name] = pa.chunked_array([pa.nulls(table.num_rows, target)])
                 continue
             column = table.column(source.found.name)
+            if pa.types.is_dictionary(column.type):
+                if column.type.value_type == target and same_values(source.found.type, source.field.type):
+                    found[source.field.name] = column
+                    continue
+                column = column.cast(column.type.value_type)
             chunks = [
                 align(canonical(chunk, source.found.type), source.found.type, source.field.type, self._zone)
                 for chunk in column.chunks
@@ -339,12 +358,19 @@ class _Pipeline:
         if not arrays:
             yield from _empty_batches(rows if keep is None else int(keep.sum()), self._batch_rows)
             return
-        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        table = pa.Table.from_arrays(arrays, schema=_with_dictionaries(self._schema, arrays))
         if keep is not None and not keep.all():
             table = table.filter(pa.array(keep))
         for batch in table.to_batches(max_chunksize=self._batch_rows):
             if batch.num_rows:
                 yield batch
+
+
+def _with_dictionaries(schema: pa.Schema, arrays: Sequence[pa.ChunkedArray]) -> pa.Schema:
+    for index, array in enumerate(arrays):
+        if pa.types.is_dictionary(array.type):
+            schema = schema.set(index, schema.field(index).with_type(array.type))
+    return schema
 
 
 def _matching(where: Predicate, columns: dict[str, pa.ChunkedArray], rows: int) -> np.ndarray:

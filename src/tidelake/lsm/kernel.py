@@ -35,7 +35,7 @@ from tidelake.lsm.ranks import sequence_ranks
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one file, sorted by key, each key once."""
+    """Rows of one file, sorted by key, each key once. The first key column of several may be an Arrow dictionary."""
 
     rows: pa.Table
     age: int = 0
@@ -65,6 +65,17 @@ class MergePlan:
         """Rows with the columns that come out."""
         return rows if self.output is None else rows.select(self.output)
 
+    def carried(self, rows: pa.Table) -> pa.Table:
+        """Rows once their keys are known: without key columns that nobody asks for, the others no dictionaries."""
+        if self.output is not None and self.engine.takes_last:
+            unwanted = set(self.keys.columns).difference(self.output, self.sequence)
+            rows = rows.drop_columns([name for name in rows.column_names if name in unwanted])
+        for index, column in enumerate(rows.columns):
+            if pa.types.is_dictionary(column.type):
+                field = rows.field(index).with_type(column.type.value_type)
+                rows = rows.set_column(index, field, column.cast(field.type))
+        return rows
+
 
 def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table]:
     """Merge runs, each sorted by key without a key twice.
@@ -72,7 +83,7 @@ def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table
     Raises:
         InvalidInputError: a version is one the engine does not accept, or a key is null.
     """
-    hands = [hand for run in runs if (hand := _Hand(run, plan.keys)).refill()]
+    hands = [hand for run in runs if (hand := _Hand(run, plan)).refill()]
     while hands:
         bound = min(hand.last for hand in hands)
         parts = [part for hand in hands if (part := hand.give(bound)) is not None]
@@ -110,9 +121,9 @@ def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
 class _Hand:
     """What is in hand of one run."""
 
-    def __init__(self, run: Iterator[Piece], codec: KeyCodec) -> None:
+    def __init__(self, run: Iterator[Piece], plan: MergePlan) -> None:
         self._run = run
-        self._codec = codec
+        self._plan = plan
         self._rows: pa.Table | None = None
         self._keys: KeyArray = np.empty(0, np.uint64)
         self._piece: Piece | None = None
@@ -126,8 +137,9 @@ class _Hand:
                 return False
             if piece.rows.num_rows:
                 self._piece = piece
-                self._rows = piece.rows.combine_chunks()
-                self._keys = self._codec.encode(self._rows)
+                rows = piece.rows.combine_chunks()
+                self._keys = self._plan.keys.encode(rows)
+                self._rows = self._plan.carried(rows)
                 _, self.last = first_and_last(self._keys)
         return True
 

@@ -1,9 +1,8 @@
 """Keys of rows as numbers that sort as the format sorts them, so that a merge compares machine words.
 
 A key is one unsigned word, bytes in memcmp order, or several columns. A window of the merge knows the smallest and the
-largest of its keys, and squeezes what differs between them into words: of text the eight bytes behind what all have in
-common, of sorted text that repeats its rank, of numbers their distance from the smallest. Sorted neighbours share most
-of their prefix, so a word nearly always decides, and often it is all there is. Whole keys are made for ties alone.
+largest of its keys, and squeezes what differs between them into words (`packing`). Sorted neighbours share most of
+their prefix, so a word nearly always decides, and often it is all there is. Whole keys are made for ties alone.
 
 Invariant: words, and whole keys where words tie, compare as the format compares keys (`words`).
 """
@@ -20,20 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
+from tidelake.lsm.coded import Coded
 from tidelake.lsm.order import stable_order
-from tidelake.lsm.words import (
-    WORD,
-    Words,
-    common_prefix,
-    key_bytes,
-    key_part,
-    load_even,
-    load_words,
-    pack_words,
-    sortable_words,
-    widths,
-    word_width,
-)
+from tidelake.lsm.packing import Column, is_fixed, pack, text_words
+from tidelake.lsm.words import WORD, Words, key_bytes, key_part, pack_words, sortable_words, word_width
 
 Ints = np.ndarray[Any, Any]
 KeyArray: TypeAlias = Any
@@ -41,8 +30,6 @@ KeyArray: TypeAlias = Any
 
 _TIES_MAX: Final = 16
 """Neighbours with one word that are compared in turn before a search over whole keys takes over."""
-_SAMPLE: Final = 512
-"""Rows that tell whether sorted text repeats itself."""
 
 
 # ------------------------------------------------------------------------------------------------ batches
@@ -52,7 +39,7 @@ _SAMPLE: Final = 512
 class Columns:
     """Keys of several columns, which become bytes only where whole keys are asked for."""
 
-    arrays: tuple[pa.Array, ...]
+    arrays: tuple[Column, ...]
 
     def __len__(self) -> int:
         return len(self.arrays[0])
@@ -67,7 +54,7 @@ class Columns:
     def joined(self) -> pa.LargeBinaryArray:
         """Whole keys as bytes in memcmp order."""
         last = len(self.arrays) - 1
-        parts = [key_part(array, ends=index < last) for index, array in enumerate(self.arrays)]
+        parts = [key_part(_plain(array), ends=index < last) for index, array in enumerate(self.arrays)]
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
 
 
@@ -85,7 +72,7 @@ class KeyCodec:
         return None not in widths and sum(width or 0 for width in widths) <= WORD
 
     def encode(self, rows: pa.Table) -> KeyArray:
-        """The keys of rows, in their order.
+        """The keys of rows, in their order. The first column of several may come as an Arrow dictionary.
 
         Raises:
             InvalidInputError: a key is null, or its type is none that keys have.
@@ -98,7 +85,9 @@ class KeyCodec:
             return pack_words(arrays)
         if len(arrays) == 1:
             return key_bytes(arrays[0])
-        return Columns(tuple(array if word_width(array.type) else key_bytes(array) for array in arrays))
+        first, *others = arrays
+        leading = Coded.of(first) if pa.types.is_dictionary(first.type) else _column(first)
+        return Columns((leading, *map(_column, others)))
 
 
 def first_and_last(keys: KeyArray) -> tuple[Any, Any]:
@@ -114,7 +103,9 @@ def count_up_to(keys: KeyArray, bound: Any) -> int:
         return bisect_right(range(len(keys)), bound, key=lambda place: keys[place].as_py())
     low, high = 0, len(keys)
     for array, value in zip(keys.arrays, bound, strict=True):  # of the rows that are alike so far
-        if word_width(array.type):
+        if isinstance(array, Coded):
+            low, high = array.equal_range(low, high, value)
+        elif is_fixed(array):
             words, least = sortable_words(array[low:high]), np.uint64(value)
             low, high = (low + int(np.searchsorted(words, least, side=side)) for side in ("left", "right"))
         else:
@@ -129,8 +120,13 @@ def key_at(keys: KeyArray, place: int) -> Any:
         return keys[place]
     if not isinstance(keys, Columns):
         return keys[place].as_py()
-    cells = (array[place : place + 1] for array in keys.arrays)
-    return tuple(int(sortable_words(cell)[0]) if word_width(cell.type) else cell[0].as_py() for cell in cells)
+    return tuple(_cell(array, place) for array in keys.arrays)
+
+
+def _cell(array: Column, place: int) -> Any:
+    if isinstance(array, Coded):
+        return array.at(place)
+    return int(sortable_words(array[place : place + 1])[0]) if is_fixed(array) else array[place].as_py()
 
 
 def slice_keys(keys: KeyArray, start: int, stop: int | None = None) -> KeyArray:
@@ -190,77 +186,10 @@ def window(parts: Sequence[KeyArray], *, sorted_parts: bool = True) -> list[Keys
     if not parts or isinstance(parts[0], np.ndarray):
         return [Keys(part, None) for part in parts]
     if isinstance(parts[0], Columns):
-        return _packed(parts, sorted_parts=sorted_parts)
-    words, exact = _text_words(parts, sorted_parts=sorted_parts)
+        words, exact = pack(list(zip(*(part.arrays for part in parts), strict=True)), sorted_parts=sorted_parts)
+    else:
+        words, exact = text_words(parts, sorted_parts=sorted_parts)
     return [Keys(word, None if exact else part) for word, part in zip(words, parts, strict=True)]
-
-
-def _packed(parts: Sequence[Columns], *, sorted_parts: bool) -> list[Keys]:
-    """Columns from the left, each as few bits as the window needs, until a word is full."""
-    packed: list[Words] = [np.zeros(len(part), np.uint64) for part in parts]
-    room = 8 * WORD
-    for number in range(len(parts[0].arrays)):
-        arrays = [part.arrays[number] for part in parts]
-        words, exact = _column_words(arrays, sorted_parts=sorted_parts and number == 0)
-        filled = [word for word in words if len(word)]
-        low = min((int(word.min()) for word in filled), default=0)
-        bits = (max((int(word.max()) for word in filled), default=0) - low).bit_length()
-        excess = max(0, bits - room)
-        if bits > excess:
-            for word, whole in zip(words, packed, strict=True):
-                word -= np.uint64(low)
-                word >>= np.uint64(excess)
-                if room < 8 * WORD:
-                    word |= whole << np.uint64(bits - excess)
-            packed = words
-            room -= bits - excess
-        if excess or not exact:
-            return [Keys(word, part) for word, part in zip(packed, parts, strict=True)]
-    return [Keys(word, None) for word in packed]
-
-
-def _column_words(arrays: Sequence[pa.Array], *, sorted_parts: bool) -> tuple[list[Words], bool]:
-    """Words of one column of all parts, and whether they tell all values apart."""
-    if word_width(arrays[0].type):
-        return [sortable_words(array) for array in arrays], True
-    ranks = _ranks(arrays) if sorted_parts else None
-    return (ranks, True) if ranks is not None else _text_words(arrays, sorted_parts=sorted_parts)
-
-
-def _text_words(arrays: Sequence[pa.LargeBinaryArray], *, sorted_parts: bool) -> tuple[list[Words], bool]:
-    filled = [array for array in arrays if len(array)]
-    if not filled:
-        return [np.empty(0, np.uint64) for _ in arrays], True
-    common = common_prefix(filled, sorted_arrays=sorted_parts)
-    bounds = [widths(array) for array in filled]
-    shortest, longest = min(low for low, _ in bounds), max(high for _, high in bounds)
-    if shortest == longest >= WORD:
-        # Behind the common prefix, or as much of it as fills the word.
-        skip = min(common, longest - WORD)
-        return [load_even(array, longest, skip) for array in arrays], skip == longest - WORD
-    exact = longest - common < WORD
-    return [load_words(array, common, exact=exact) for array in arrays], exact
-
-
-def _ranks(arrays: Sequence[pa.LargeBinaryArray]) -> list[Words] | None:
-    """The ranks of sorted texts, if these repeat themselves."""
-    base = max(arrays, key=len)
-    if len(_changes(base[:_SAMPLE])) > _SAMPLE // 4:
-        return None
-    changes = [_changes(array) for array in arrays]
-    distinct = pa.concat_arrays([array.take(pa.array(at)) for array, at in zip(arrays, changes, strict=True)])
-    ranks = pc.rank(distinct, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.uint64)
-    cuts = np.split(ranks, np.cumsum([len(at) for at in changes])[:-1])
-    sizes = (np.diff(np.append(at, len(array))) for array, at in zip(arrays, changes, strict=True))
-    return [np.repeat(rank, size) for rank, size in zip(cuts, sizes, strict=True)]
-
-
-def _changes(array: pa.LargeBinaryArray) -> Ints:
-    """Where a new value begins."""
-    if not len(array):
-        return np.empty(0, np.int64)
-    fresh = _bools(pc.not_equal(array[1:], array[:-1]))
-    return np.concatenate([[0], np.nonzero(fresh)[0] + 1])
 
 
 def concat(parts: Sequence[Keys]) -> Keys:
@@ -271,7 +200,7 @@ def concat(parts: Sequence[Keys]) -> Keys:
         return Keys(words, None)
     if isinstance(whole[0], Columns):
         columns = zip(*(part.arrays for part in whole), strict=True)
-        return Keys(words, Columns(tuple(pa.concat_arrays(arrays) for arrays in columns)))
+        return Keys(words, Columns(tuple(pa.concat_arrays(list(map(_plain, arrays))) for arrays in columns)))
     return Keys(words, pa.concat_arrays(whole))
 
 
@@ -320,6 +249,14 @@ def _at(keys: KeyArray, indices: Ints) -> pa.LargeBinaryArray:
 
 def _bytes(keys: KeyArray) -> pa.LargeBinaryArray:
     return keys.joined() if isinstance(keys, Columns) else keys
+
+
+def _column(array: pa.Array) -> Column:
+    return array if is_fixed(array) else key_bytes(array)
+
+
+def _plain(array: Column) -> pa.Array:
+    return array.plain() if isinstance(array, Coded) else array
 
 
 def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:

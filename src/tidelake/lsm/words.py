@@ -20,6 +20,8 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 _SIGN: Final = np.uint64(1 << 63)
 WORD: Final = 8
 """Bytes of a word."""
+_WORD_DIGITS: Final = 18
+"""Digits of a decimal that a word holds, whatever they are."""
 
 
 # ------------------------------------------------------------------------------------------------ words
@@ -27,6 +29,20 @@ WORD: Final = 8
 
 def sortable_words(array: pa.Array) -> Words:
     """Fixed-width values, none of them null, as unsigned words of the same order.
+
+    Raises:
+        InvalidInputError: the type has no fixed width of at most one word.
+    """
+    found = sortable_numbers(array)
+    if found.dtype == np.uint64:
+        return found
+    words: Words = found.astype(np.int64).view(np.uint64)
+    words ^= _SIGN
+    return words
+
+
+def sortable_numbers(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Fixed-width values, none of them null, as integers of the same order: as they are stored, where that will do.
 
     Raises:
         InvalidInputError: the type has no fixed width of at most one word.
@@ -39,11 +55,11 @@ def sortable_words(array: pa.Array) -> Words:
         wide = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
         bits = np.where(np.isnan(wide), np.nan, wide).view(np.uint64)
         return np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    if pa.types.is_decimal128(dtype):
-        return _low_words(array).view(np.uint64) ^ _SIGN
+    if pa.types.is_decimal128(dtype) and dtype.precision <= _WORD_DIGITS:
+        return _low_words(array)
     if word_width(dtype) is None:
         raise InvalidInputError("column cannot be part of a key", type=str(dtype))
-    return _numbers(array).astype(np.int64).view(np.uint64) ^ _SIGN
+    return _numbers(array)
 
 
 def is_word(dtype: pa.DataType) -> bool:
@@ -70,7 +86,7 @@ def word_width(dtype: pa.DataType) -> int | None:
     if pa.types.is_floating(dtype):
         return WORD
     if pa.types.is_decimal128(dtype):
-        return WORD if dtype.precision <= 18 else None
+        return WORD if dtype.precision <= _WORD_DIGITS else None
     if pa.types.is_integer(dtype) or pa.types.is_date32(dtype) or pa.types.is_time32(dtype):
         return int(dtype.bit_width) // 8
     return WORD if pa.types.is_timestamp(dtype) else None
@@ -107,6 +123,8 @@ def key_bytes(array: pa.Array) -> pa.LargeBinaryArray:
         InvalidInputError: the type is none that keys have.
     """
     dtype = array.type
+    if pa.types.is_dictionary(dtype):
+        array, dtype = array.dictionary_decode(), dtype.value_type
     if pa.types.is_decimal128(dtype):
         return _fixed_bytes(_wide_decimal(array))
     if pa.types.is_fixed_size_binary(dtype):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tidelake.engine import engine
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.compact.buckets import Choice, choose_partitions
@@ -54,6 +55,7 @@ class Maintenance(Writing):
         until: Moment | None = None,
         max_rounds: int | None = None,
         stop: Stop | None = None,
+        on: Any | None = None,
         progress: Callable[[Round], None] | None = None,
     ) -> Tended:
         """Compact a primary-key table while others write to it, until told to end; let them set `write-only`.
@@ -62,7 +64,7 @@ class Maintenance(Writing):
         own. It ends at the moment `until`, after `max_rounds` looks at the table, or when `stop` (a
         `threading.Event`) is set; without any of them, never. After a look that found nothing to do it waits for the
         `interval`. `where` chooses partitions: one such job per partition is enough, and two only get in each other's
-        way. `progress` is told of every round.
+        way. `on`, a Spark session, spreads the compactions over its tasks. `progress` is told of every round.
 
         Raises:
             UnsupportedError: the table has no primary key, or its compactions do more than merge.
@@ -71,6 +73,7 @@ class Maintenance(Writing):
         """
         from tidelake.ops.compact.dedicated import DedicatedCompaction, Desk, End, run_dedicated
 
+        hands = None if on is None else engine().hands(on)
         user = self._fresh_user()
 
         def open_desk() -> Desk:
@@ -84,7 +87,7 @@ class Maintenance(Writing):
             raise InvalidInputError("interval must be positive", interval=interval, hint='write "10 s"')
         chosen = choose_partitions(self.schema, self._predicate(where), None)
         return run_dedicated(
-            DedicatedCompaction(open_desk, Choice(partitions=chosen)),
+            DedicatedCompaction(open_desk, Choice(partitions=chosen), hands),
             End(rounds=max_rounds, time_ms=None if until is None else moment_ms(until), stop=stop),
             self.store.env.clock,
             interval_s=wait_ms / 1_000,

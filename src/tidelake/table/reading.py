@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.topn import parse_order
-from tidelake.query import ChangeRange, Scan, chosen_columns
+from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, chosen_columns
 from tidelake.table.base import Handle
 
 if TYPE_CHECKING:
@@ -138,8 +138,15 @@ class Reading(Handle):
         where: Predicate | str | None = None,
         spark: Any | None = None,
     ) -> Any:
-        """Rows as a lazy Spark frame, pinned to one snapshot; `spark` is the session, by default the active one."""
-        return self.scan(columns, where).to_spark(spark)
+        """Rows as a lazy Spark frame, pinned to one snapshot; `spark` is the session, by default the active one.
+
+        `columns` may also name the hidden columns that `Scan.to_spark` tells of.
+        """
+        hidden = set(HIDDEN_COLUMNS).difference(self.schema.names).intersection(columns or ())
+        if columns is None or not hidden:
+            return self.scan(columns, where).to_spark(spark)
+        own = [name for name in columns if name not in hidden]
+        return self.scan(own or self.schema.names[:1], where).to_spark(spark, columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -15,11 +15,13 @@ from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
 from tidelake.ops.compact.table import CompactionPlan, plan_compaction, run_compaction
+from tidelake.ops.define.merge_schema import MergeSchemaOptions, plan_merge, typed_rows
+from tidelake.ops.define.schemas import run_alter
 from tidelake.ops.maintain.afterwards import run_afterwards
 from tidelake.ops.maintain.times import Span, span_ms
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.write.rescale import RescalePlan, new_bucket_count, plan_rescale, rescale_options, run_rescale
-from tidelake.ops.write.verbs import Target, run_delete, run_update, run_write
+from tidelake.ops.write.verbs import Target, begin_write, run_delete, run_update, run_write
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
 
@@ -58,17 +60,29 @@ class Writing(Handle):
         """
         if identifier is not None and commit_user is None:
             raise InvalidInputError("an identifier needs a commit user", hint="pass commit_user= too")
+        how: dict[str, Any] = {"mode": mode, "partition": partition, "identifier": identifier, "row_kind": row_kind}
         if is_engine_frame(data):
-            how = {"mode": mode, "partition": partition, "row_kind": row_kind}
-            done: CommitResult = engine().write(
-                self, data, {**how, "commit_user": commit_user, "identifier": identifier}
-            )
+            done: CommitResult = engine().write(self, data, {**how, "commit_user": commit_user})
             return done
-        committer = self._committer(commit_user)
-        done = run_write(
-            self._target(), committer, data, mode=mode, partition=partition, identifier=identifier, row_kind=row_kind
-        )
-        return self._afterwards(done)
+        if MergeSchemaOptions.parse(self.options).merge:
+            return self._write_merging(data, commit_user, how)
+        return self._afterwards(run_write(self._target(), self._committer(commit_user), data, **how))
+
+    def _write_merging(self, data: Any, commit_user: str | None, how: Mapping[str, Any]) -> CommitResult:
+        """Write rows after the table got the columns that it lacks, where it may."""
+        table = self._newest()
+        committer = table._committer(commit_user)
+        mode, partition, identifier = how["mode"], how["partition"], how["identifier"]
+        done = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
+        if done is None:
+            data, given = typed_rows(data, table.schema, how["row_kind"])
+            changes = plan_merge(table.schema, given, table.options)
+            if changes:
+                run_alter(table.store.env, table.store.schemas, table.store.snapshots, changes)
+                table = table._newest()
+                committer = table._committer(committer.user)
+            done = run_write(table._target(), committer, data, **how)
+        return table._afterwards(done)
 
     def delete(self, where: Predicate | str) -> CommitResult:
         """Delete the rows that a condition keeps.
@@ -112,6 +126,7 @@ class Writing(Handle):
         buckets: Iterable[int] | str | None = None,
         partition_idle_time: Span | None = None,
         plan_only: bool = False,
+        on: Any | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> CompactionPlan | CommitResult:
         """Merge the files of a primary-key table that are due, or join small files; `full` takes all of them.
@@ -121,11 +136,17 @@ class Writing(Handle):
         `partition_idle_time` (`"1 h"`) only partitions that nobody wrote to for so long are looked at. A table with
         `write-only` is compacted too, and expires afterwards what is due. `plan_only` tells what would be done.
 
+        `on`, a Spark session, spreads the work over its tasks; planned and committed is here. `progress` is told how
+        many of how many buckets or groups of files are done.
+
         Raises:
-            InvalidInputError: the choice looks at another column, or numbers buckets that are not fixed.
+            InvalidInputError: the choice looks at another column, or numbers buckets that are not fixed; or no task
+                could reach the storage.
             CommitConflictError: another job compacted the same buckets first, every time.
             UnsupportedError: the table's compactions do more than merge.
+            StorageError: the storage failed, or tasks did again and again; nothing was committed.
         """
+        hands = None if on is None else engine().hands(on)
         table = self._compacting()
         choice = Choice(
             partitions=choose_partitions(table.schema, table._predicate(where), partitions),
@@ -134,8 +155,8 @@ class Writing(Handle):
         )
         if plan_only:
             return plan_compaction(table._job(), choice, full=full)
-        done = run_compaction(table._job(), table._committer(None), choice, full=full, progress=progress)
-        return table._afterwards(done)
+        job, committer = table._job(), table._committer(None)
+        return table._afterwards(run_compaction(job, committer, choice, full=full, hands=hands, progress=progress))
 
     def rescale(
         self,

@@ -27,7 +27,7 @@ def demo_told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the demo tells programs."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        run_demo(str(tmp_path_factory.mktemp("demo") / "lake"), as_json=True)
+        run_demo(str(tmp_path_factory.mktemp("demo") / "lake"), as_json=True, spark=False)
     told: dict[str, Any] = json.loads(out.getvalue())
     return told
 

@@ -17,7 +17,7 @@ from unit.cli.kit import run
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A lake that the demo made, and what it drew."""
     folder = tmp_path_factory.mktemp("kept") / "my-lake"
-    return folder, run("demo", "--path", str(folder)).stdout
+    return folder, run("demo", "--no-spark", "--path", str(folder)).stdout
 
 
 @pytest.fixture
@@ -49,6 +49,7 @@ def test_the_demo_shows_what_an_append_table_does(drawn: str, line: str) -> None
         "4 commits with known keys, still 2,000 rows",
         "rows of the kind -D for 2 keys, 1,998 left",
         "10 rows, 1,988 left",
+        "200 customers came back",
         "key {'id': 42}: 5 versions; the newest version wins",
         "key {'id': 42}: 1 version; the newest version wins",
         "7 files became 1 file",
@@ -105,6 +106,31 @@ def test_the_demo_keeps_its_lake_where_it_is_told_and_never_mixes_with_others(ke
 def test_the_demo_says_how_to_keep_a_lake_that_it_has_removed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_run", lambda folder, *, as_json: None)
+    monkeypatch.setattr(demo, "_run", lambda folder, *, as_json, spark: None)
     demo.run_demo(None, as_json=False)
     assert "tidelake demo --path my-lake" in capsys.readouterr().out
+
+
+def test_the_demo_runs_in_this_process_where_spark_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise tl.InvalidInputError(
+            "engine is not installed", code="extra-missing", hint="pip install 'tidelake[spark]'"
+        )
+
+    monkeypatch.setattr(tl, "spark", missing)
+    done = run("demo", "--path", str(tmp_path / "lake"))
+    assert done.exit_code == 0, done.exception
+    assert "pip install 'tidelake[spark]'" in done.stdout
+    assert "1,988 now" in done.stdout
+
+
+def test_the_demo_does_not_hide_what_else_keeps_spark_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise tl.InvalidInputError("a Spark session with another master runs already", code="session-runs")
+
+    monkeypatch.setattr(tl, "spark", broken)
+    assert isinstance(run("demo", "--path", str(tmp_path / "lake")).exception, tl.InvalidInputError)

@@ -310,6 +310,96 @@ def test_batches_are_no_larger_than_asked_and_in_order(kind: str) -> None:
 # ------------------------------------------------------------------------------------------------ files of others
 
 
+# ------------------------------------------------------------------------------------------------ dictionaries
+
+
+def shops(count: int, distinct: int) -> tuple[tuple[Field, ...], pa.RecordBatch]:
+    fields = (field(0, "shop", "VARCHAR(20)"), field(1, "n", "INT"))
+    rows = [{"shop": f"shop-{n * distinct // count:08d}", "n": n} for n in range(count)]
+    return fields, make_batch(rows, fields)
+
+
+def test_texts_that_a_file_stores_by_number_come_as_a_dictionary_where_that_is_wanted() -> None:
+    fields, batch = shops(5000, 20)
+    io, path, _ = write(batch, fields, "parquet")
+    found = read(io, path, fields, dictionaries={"shop", "n"})
+    assert found.schema.types == [pa.dictionary(pa.int32(), pa.string()), pa.int32()]
+    assert found.column("shop").to_pylist() == batch.column("shop").to_pylist()
+    assert read(io, path, fields).schema.types == [pa.string(), pa.int32()]
+
+
+def test_texts_that_hardly_repeat_come_as_they_are() -> None:
+    fields, batch = shops(5000, 5000)
+    io, path, _ = write(batch, fields, "parquet")
+    assert read(io, path, fields, dictionaries={"shop"}).schema.types == [pa.string(), pa.int32()]
+
+
+def test_a_dictionary_that_ran_over_in_the_middle_of_a_file_is_read_whole() -> None:
+    texts = ["a"] * 40_000 + [f"{n:06d}" for n in range(4000)] + ["b"] * 10_000
+    sink = pa.BufferOutputStream()
+    # Ten kilobytes of a dictionary are soon full: the rest is stored plainly.
+    pq.write_table(pa.table({"t": texts}), sink, dictionary_pagesize_limit=10_000, data_page_size=5_000)
+    stored = pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata.row_group(0).column(0)
+    assert {"PLAIN", "RLE_DICTIONARY"} <= set(stored.encodings)
+    io = MemoryFileIO()
+    io.write("a.parquet", sink.getvalue().to_pybytes())
+    fields = (field(0, "t", "STRING"),)
+    batches = list(
+        read_file(io, "a.parquet", format="parquet", file_fields=fields, read_fields=fields, dictionaries={"t"})
+    )
+    assert {batch.schema.types[0] for batch in batches} == {pa.dictionary(pa.int32(), pa.string())}
+    assert [text for batch in batches for text in batch.column(0).to_pylist()] == texts
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_formats_without_dictionaries_give_plain_texts(kind: str) -> None:
+    fields, batch = shops(5000, 20)
+    io, path, _ = write(batch, fields, kind)
+    assert read(io, path, fields, dictionaries={"shop"}).schema.types == [pa.string(), pa.int32()]
+
+
+def test_a_column_that_is_filtered_or_cast_comes_as_it_is() -> None:
+    fields, batch = shops(5000, 20)
+    io, path, _ = write(batch, fields, "parquet")
+    found = read(io, path, fields, where=col("shop") == "shop-00000003", dictionaries={"shop"})
+    assert found.schema.types == [pa.string(), pa.int32()]
+    assert found.column("n").to_pylist() == list(range(750, 1000))
+    found = read(io, path, fields, where=col("n") < 3, dictionaries={"shop"})
+    assert found.column("shop").to_pylist() == ["shop-00000000"] * 3
+    shorter = (field(0, "shop", "VARCHAR(6)"), field(1, "n", "INT"))
+    found = read(io, path, fields, shorter, dictionaries={"shop"})
+    assert set(found.column("shop").to_pylist()) == {"shop-0"}
+    longer = (field(0, "shop", "STRING"), field(1, "n", "INT"))
+    found = read(io, path, fields, longer, dictionaries={"shop"})
+    assert found.column("shop").to_pylist() == batch.column("shop").to_pylist()
+
+
+@pytest.mark.parametrize("skipping", [False, True])
+def test_a_stream_gives_the_same_rows_batch_by_batch(skipping: bool) -> None:
+    fields, batch = shops(5000, 20)
+    io, path, _ = write(batch, fields, "parquet")
+    skip = np.arange(5000) % 3 == 0 if skipping else None
+    sizes = []
+    wanted = read(io, path, fields, skip=skip)
+    for names in ((), ("shop",)):
+        batches = list(
+            read_file(
+                io,
+                path,
+                format="parquet",
+                file_fields=fields,
+                read_fields=fields,
+                batch_rows=700,
+                skip=skip,
+                stream=True,
+                dictionaries=names,
+            )
+        )
+        sizes.append([each.num_rows for each in batches])
+        assert [row for each in batches for row in each.to_pylist()] == wanted.to_pylist()
+    assert max(map(max, sizes)) <= 700
+
+
 def test_parquet_without_field_ids_and_with_an_arrow_schema_is_read() -> None:
     fields = make_fields(
         {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,8 +17,15 @@ from tidelake.catalog.filesystem import Lake
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
+from tidelake.lsm.engines.deduplicate import Deduplicate
+from tidelake.lsm.kernel import MergePlan
+from tidelake.lsm.keys import KeyCodec
 from tidelake.ops.commit.loop import SEQUENCE_PROPERTY
 from tidelake.ops.write import keyed as keyed_module
+from tidelake.ops.write import spill as spill_module
+from tidelake.ops.write.buffer import SortedRows, _joined
+from tidelake.ops.write.keyed_options import KeyedWriteOptions
+from tidelake.ops.write.spill import Spill
 from tidelake.table import Table
 from tidelake.testing import FakeClock, Fault, FaultyFileIO, MemoryFileIO
 from tidelake.testing.faulty import READS
@@ -105,11 +113,38 @@ def level_counts(table: Table) -> dict[int, int]:
 # ------------------------------------------------------------------------------------------------ buffer and disk
 
 
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.string(), pa.bool_(), pa.list_(pa.int8())], ids=str)
+def test_neighbouring_slices_of_a_column_are_joined_as_concatenation_would(dtype):
+    values = {pa.string(): ["a", None, "ccc"], pa.bool_(): [True, None, False], pa.list_(pa.int8()): [[1], None, [2]]}
+    column = pa.array(values.get(dtype, [1, None, 3]) * 20, dtype)
+    slices = [column.slice(start, 7) for start in range(3, 45, 7)]
+    found = _joined(slices)
+    assert found.equals(pa.concat_arrays(slices))
+    assert _joined([*slices, slices[0]]).equals(pa.concat_arrays([*slices, slices[0]]))
+    assert _joined([slices[0], slices[2]]).equals(pa.concat_arrays([slices[0], slices[2]]))
+    if dtype == pa.string():
+        assert found.buffers()[2].address == column.buffers()[2].address
+
+
+@pytest.mark.parametrize("block", ["1 kb", "64 kb", "4 mb"])
+def test_segments_of_runs_on_disk_are_read_several_at_a_time_where_there_is_room(kit, monkeypatch, block):
+    monkeypatch.setattr(spill_module, "_SEGMENT_BYTES_MIN", 256)
+    spill = Spill(KeyedWriteOptions.parse({"write-buffer-size": block, "local-sort.max-num-file-handles": "1000"}))
+    plan = MergePlan(KeyCodec(("k",), (pa.int64(),)), Deduplicate(), by_age=True, ordered=True)
+    runs = [range(n, 3000, n + 1) for n in range(4)]
+    for age, keys in enumerate(runs):
+        rows = pa.table({"k": pa.array(keys, pa.int64()), "n": pa.array([age] * len(keys))})
+        spill.add([SortedRows(0, rows, np.arange(len(keys)))], kit.beside)
+    tables = list(spill.merged(0, None, plan))
+    found = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+    assert found == [(k, max(n for n in range(4) if k in runs[n])) for k in range(3000)]
+    assert (len(tables) < 20) == (block != "1 kb")
+    spill.clear()
+
+
 def test_rows_that_do_not_fit_in_memory_wait_on_disk_and_make_one_file(kit, monkeypatch):
     made = []
     monkeypatch.setattr(keyed_module, "Spill", lambda options: made.append(Spill(options)) or made[-1])
-    from tidelake.ops.write.spill import Spill
-
     table = kit.table(write_buffer_size="512", write_only="true")
     writer = table.new_write()
     for n in range(20):
@@ -188,9 +223,10 @@ def test_every_codec_of_the_format_is_taken(kit, codec):
     assert shown(table) == dict.fromkeys(range(1000), 5)
 
 
-def test_a_flush_that_fails_leaves_no_file_of_any_bucket():
+@pytest.mark.parametrize("target", ["128 mb", "1 kb"], ids=["at the end", "beside"])
+def test_a_flush_that_fails_leaves_no_file_of_any_bucket(target):
     def scenario(io: FaultyFileIO) -> None:
-        table = Kit(io).table(bucket="4", write_only="true", write_buffer_size="512")
+        table = Kit(io).table(bucket="4", write_only="true", write_buffer_size="512", target_file_size=target)
         writer = table.new_write()
         try:
             for n in range(3):
@@ -204,7 +240,7 @@ def test_a_flush_that_fails_leaves_no_file_of_any_bucket():
     clean = FaultyFileIO(MemoryFileIO())
     scenario(clean)
     writes = [op for op in clean.ops if "bucket-" in op.path and op.name not in READS]
-    assert len({op.path for op in writes}) == 4
+    assert len({op.path for op in writes}) == (4 if target == "128 mb" else 12)
     for op in writes:
         faulty = FaultyFileIO(MemoryFileIO(), {op.number: Fault.BEFORE})
         with pytest.raises(StorageError):
@@ -214,6 +250,43 @@ def test_a_flush_that_fails_leaves_no_file_of_any_bucket():
 
 
 # ------------------------------------------------------------------------------------------------ beside writing
+
+
+def test_while_a_block_of_rows_is_written_the_next_one_comes_in(kit):
+    table = kit.table(write_buffer_size="4 kb", target_file_size="1 kb", write_only="true")
+    writer = table.new_write()
+    writer.write(part(*range(500), n=1))
+    assert len(kit.beside.waiting) == 1
+    assert not kit.data_files()
+    writer.write(part(*range(250, 300), n=2))  # not enough to need its room
+    assert len(kit.beside.waiting) == 1
+    writer.write(part(*range(400, 900), n=3))
+    assert len(kit.data_files()) == 1
+    table.new_commit().commit(writer.prepare_commit())
+    assert not kit.beside.waiting
+    assert level_counts(table) == {0: 2}
+    assert shown(table) == {k: 3 if k >= 400 else 2 if 250 <= k < 300 else 1 for k in range(900)}
+
+
+def test_closing_a_writer_removes_what_is_still_being_written(kit):
+    table = kit.table(write_buffer_size="4 kb", target_file_size="1 kb", write_only="true")
+    writer = table.new_write()
+    writer.write(part(*range(500), n=1))
+    kit.beside.run()
+    assert kit.data_files()
+    writer.close()
+    assert not kit.data_files()
+
+
+def test_behind_a_compaction_rows_are_not_left_waiting(kit):
+    table = kit.table(write_buffer_size="4 kb", target_file_size="1 kb", **{"num-sorted-run.compaction-trigger": "3"})
+    writer = table.new_write("u")
+    for n in range(3):
+        numbered(table, writer, n, part(*range(100), n=n))
+    assert len(kit.beside.waiting) == 1
+    writer.write(part(*range(500), n=9))
+    assert len(kit.beside.waiting) == 1
+    writer.close()
 
 
 def test_a_numbered_commit_does_not_wait_for_a_compaction_and_a_later_one_holds_its_result(kit):

@@ -9,54 +9,90 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
+from pyspark.sql.types import TimestampNTZType
 
 from tidelake.engines.spark.types import to_spark
-from tidelake.expr.tree import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
-from tidelake.spec.types import DataType, Root
+from tidelake.errors import InvalidInputError
+from tidelake.expr.evaluate import typed_scalar
+from tidelake.expr.scalar import ColumnRef
+from tidelake.expr.tree import And, Compare, Holds, In, IsNull, Not, Or, Predicate, StartsWith, flattened
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.types import DataType, Root, TimeType
 
+NODES_MAX: Final = 500
+"""Parts and values of a condition above which Spark would plan it longer than we filter."""
 _OPERATORS: Final[Mapping[str, Callable[[Column, Column], Column]]] = {
     "=": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
-    "<>": lambda left, right: left != right,
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
     ">": lambda left, right: left > right,
     ">=": lambda left, right: left >= right,
 }
-_INTEGERS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
 _FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _TEXTS: Final = frozenset({Root.CHAR, Root.VARCHAR})
+_COMPARED: Final = frozenset(
+    {
+        Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.DECIMAL, Root.DATE, Root.TIMESTAMP,
+        Root.TIMESTAMP_LTZ, *_FLOATS, *_TEXTS,
+    }
+)  # fmt: skip
+_MICROS: Final = 6
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def to_column(where: Predicate, types: Mapping[str, DataType]) -> Column | None:
-    """The condition as a column of Spark; None where it would not mean the same."""
+    """The condition as a column of Spark; None where it would not mean the same, or would be too long."""
+    return _column(where, types) if _fits(where) else None
+
+
+def column_named(name: str) -> Column:
+    """The column of exactly this name, whatever characters it has."""
+    return f.col(f"`{name.replace('`', '``')}`")
+
+
+def _fits(where: Predicate) -> bool:
+    waiting, seen = [where], 0
+    while waiting and seen <= NODES_MAX:
+        node = waiting.pop()
+        seen += len(node.values) if isinstance(node, In) else 1
+        match node:
+            case And(parts=parts) | Or(parts=parts):
+                waiting.extend(parts)
+            case Not(part=part):
+                waiting.append(part)
+    return seen <= NODES_MAX
+
+
+def _column(where: Predicate, types: Mapping[str, DataType]) -> Column | None:
     match where:
-        case And(parts=parts) | Or(parts=parts) if parts:
-            found = [to_column(part, types) for part in parts]
+        case And() | Or() if where.parts:
+            found = [_column(part, types) for part in flattened(where)]
             whole = [each for each in found if each is not None]
             if len(whole) < len(found):
                 return None
             return reduce(lambda a, b: a & b if isinstance(where, And) else a | b, whole)
         case Not(part=part):
-            inner = to_column(part, types)
+            inner = _column(part, types)
             return None if inner is None else ~inner
         case IsNull(column=name):
-            return f.col(_quoted(name)).isNull()
+            return column_named(name).isNull()
+        case Holds(operand=ColumnRef(column=name)) if types[name].root is Root.BOOLEAN:
+            return column_named(name)
         case StartsWith(column=name, prefix=prefix) if types[name].root in _TEXTS:
-            return f.col(_quoted(name)).startswith(prefix)
+            return column_named(name).startswith(prefix)
         case Compare(column=name, op=op, value=value) if op in _OPERATORS:
-            literal = _literal(value, types[name])
-            return None if literal is None else _compared(f.col(_quoted(name)), op, literal, types[name])
+            literal = _literal(value, types[name], name)
+            return None if literal is None else _compared(column_named(name), op, literal, types[name])
         case In(column=name, values=values) if values:
-            literals = [_literal(value, types[name]) for value in values]
+            literals = [_literal(value, types[name], name) for value in values]
             whole = [each for each in literals if each is not None]
-            return None if len(whole) < len(literals) else f.col(_quoted(name)).isin(*whole)
+            return None if len(whole) < len(literals) else column_named(name).isin(*whole)
     return None
 
 
@@ -65,25 +101,20 @@ def _compared(column: Column, op: str, literal: Column, dtype: DataType) -> Colu
     return found & ~f.isnan(column) if dtype.root in _FLOATS and op in (">", ">=") else found
 
 
-def _literal(value: Any, dtype: DataType) -> Column | None:
-    """A value that compares with a column of this type without a conversion, or nothing."""
+def _literal(value: Any, dtype: DataType, name: str) -> Column | None:
+    """The value as a constant of the column's type, so that Spark compares without a conversion; or nothing."""
     root = dtype.root
-    if isinstance(value, bool) or root is Root.BOOLEAN:
-        fits = isinstance(value, bool) and root is Root.BOOLEAN
-    elif root in _INTEGERS:
-        fits = isinstance(value, int) and -(1 << (_INTEGERS[root] - 1)) <= value < 1 << (_INTEGERS[root] - 1)
-    elif root is Root.DOUBLE:
-        fits = isinstance(value, float) and math.isfinite(value)
-    elif root is Root.DECIMAL:
-        return f.lit(value) if isinstance(value, Decimal) and value.is_finite() else None
-    elif root in _TEXTS:
-        fits = isinstance(value, str)
-    elif root is Root.DATE:
-        fits = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
-    else:
-        fits = False
-    return f.lit(value).cast(to_spark(dtype)) if fits else None
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    if root not in _COMPARED or (isinstance(dtype, TimeType) and dtype.precision > _MICROS):
+        return None
+    try:
+        known = typed_scalar(value, to_arrow(dtype), name).as_py()
+    except InvalidInputError:
+        return None  # who reads the rows says what is wrong with it
+    if known is None or (isinstance(known, float) and not math.isfinite(known)):
+        return None
+    if root is Root.TIMESTAMP:
+        return f.lit(known.isoformat()).cast(TimestampNTZType())
+    if root is Root.TIMESTAMP_LTZ:
+        return f.timestamp_micros(f.lit((known - _EPOCH) // dt.timedelta(microseconds=1)))
+    # A point in time beside a date is finer than the date.
+    return None if isinstance(known, dt.datetime) else f.lit(known).cast(to_spark(dtype))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.catalog.filesystem import Lake
+from tidelake.engines.spark.compact import SparkHands
 from tidelake.engines.spark.rows import frame_of
 from tidelake.engines.spark.session import attach, current, start
+from tidelake.engines.spark.types import columns_of
 from tidelake.engines.spark.write import write_frame
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.query import Scan
@@ -29,10 +31,18 @@ class SparkEngine:
         """Let a session that is there know the lake."""
         attach(current(session), lake)
 
-    def frame(self, scan: Scan, session: Any | None = None) -> DataFrame:
+    def frame(self, scan: Scan, session: Any | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         """A lazy frame of the scan's rows, pinned to one snapshot."""
-        return frame_of(scan, current(session))
+        return frame_of(scan, current(session), columns)
+
+    def column_types(self, data: Any) -> dict[str, Any]:
+        """The columns that a table for a frame or its schema would have."""
+        return columns_of(data)
 
     def write(self, table: Table, frame: DataFrame, how: Mapping[str, Any]) -> CommitResult:
         """Write a frame to a table as one commit."""
         return write_frame(table, frame, **how)
+
+    def hands(self, session: Any) -> SparkHands:
+        """What carries steps of a compaction out as tasks of the session."""
+        return SparkHands(current(session))

@@ -1,7 +1,8 @@
 """Files that Spark's own Parquet reader reads exactly as we do: without a merge, with types that it knows.
 
 Columns are found by field id, so a file is read with the names of the schema it was written with; files of one schema
-make one frame. Spark lists every path it is given: above a number of them Arrow is the faster way.
+make one frame. Invariant: what Spark would leave out in silence (hidden files, what it may ignore as corrupt, rows that
+bounds without NaN rule out) is read another way, or is made to fail.
 """
 
 from __future__ import annotations
@@ -11,23 +12,34 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from tidelake.engines.spark.conditions import to_column
-from tidelake.engines.spark.types import to_spark
+from tidelake.engines.spark.conditions import column_named, to_column
+from tidelake.engines.spark.types import comment_of, to_spark
+from tidelake.errors import FormatError
+from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
 from tidelake.ops.scan.options import ReadOptions
 from tidelake.ops.scan.split import Split
 from tidelake.query import Scan
+from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
-from tidelake.spec.types import DataType, Field, Root, TimeType, walk, with_nullable
+from tidelake.spec.types import DataType, Field, Root, RowType, TimeType, walk, with_nullable
 
-PATHS_MAX: Final = 10_000
+PATHS_MAX: Final = 2_000
+"""Files of one read that Spark may be asked to list; it lists every path it is given."""
+PATHS_FREE: Final = 32
+"""Files that it lists without a job of its own. Of more, each must have as many bytes as pay for that."""
+PATH_BYTES: Final = 1 << 20
 SCHEMES_CONF: Final = "spark.tidelake.native.schemes"
 """Schemes of storages that Spark can read itself, as `s3=s3a,gs=gs`; folders always are."""
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
+_UNSEEN: Final = re.compile(r"[_.].*|.*:.*|.*\._COPYING_")
+"""Names of files that Spark skips, or cannot open."""
+_FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _READABLE: Final = frozenset(
     {
         Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.FLOAT, Root.DOUBLE, Root.DECIMAL,
@@ -35,6 +47,7 @@ _READABLE: Final = frozenset(
         Root.MAP, Root.ROW,
     }
 )  # fmt: skip
+_MICROS: Final = 6
 _WIDER: Final = {
     Root.TINYINT: (Root.SMALLINT, Root.INT, Root.BIGINT),
     Root.SMALLINT: (Root.INT, Root.BIGINT),
@@ -47,90 +60,130 @@ _OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
+    "ignoreCorruptFiles": "false",  # whatever the session says: rows would be missing in silence
+    "ignoreMissingFiles": "false",
 }
 
 
 class NativeReader:
-    """Reads what Spark can read itself, for one scan."""
+    """Reads columns of what Spark can read itself, for one scan."""
 
-    def __init__(self, spark: SparkSession, scan: Scan) -> None:
+    def __init__(self, spark: SparkSession, scan: Scan, columns: Sequence[str]) -> None:
         self._spark, self._scan = spark, scan
         self._prefix = _prefix(scan.store.env.io.root, spark.conf.get(SCHEMES_CONF, "") or "")
-        self._fields = [scan.schema.field(name) for name in scan.columns]
+        self._fields = [scan.schema.field(name) for name in columns]
         types = {field.name: field.type for field in scan.schema.fields}
         self._where = None if scan.where is None else to_column(scan.where, types)
+        looked_at = set() if scan.where is None else scan.where.columns()
+        self._needed = [*self._fields, *(scan.schema.field(name) for name in sorted(looked_at - set(columns)))]
         forgiving = ReadOptions.parse(scan.options).forgiving
-        plain = scan.changes is None and (scan.where is None or self._where is not None)
-        self._usable = self._prefix is not None and plain and not forgiving
+        said = scan.where is None or self._where is not None
+        self._usable = self._prefix is not None and said and not forgiving
         self._known: dict[int, Schema | None] = {}
 
-    def takes(self, split: Split) -> bool:
-        """Whether Spark's reader gives the rows of a split."""
-        return (
-            self._usable
-            and split.raw_convertible
-            and split.branch is None
-            and not _GLOB.search(split.bucket_path)
-            and all(
-                file.external_path is None and format_of(file.file_name) == "parquet" and self._schema(file.schema_id)
-                for file in split.files
-            )
-        )
-
-    def _schema(self, schema_id: int) -> Schema | None:
-        if schema_id not in self._known:
-            schema = self._scan.store.schemas.get(schema_id)
-            by_id = {field.id: field for field in schema.fields}
-            needed = {*self._scan.columns, *(self._scan.where.columns() if self._scan.where is not None else ())}
-            wanted = [self._scan.schema.field(name) for name in needed]
-            fits = all(field.id not in by_id or _reads_as(by_id[field.id].type, field.type) for field in wanted)
-            self._known[schema_id] = schema if fits else None
-        return self._known[schema_id]
+    def taken(self, splits: Sequence[Split]) -> list[Split]:
+        """The splits whose rows Spark's reader gives; none where it would list files for longer than it reads."""
+        found = [split for split in splits if self._takes(split)]
+        paths = sum(len(split.files) for split in found)
+        few = paths <= PATHS_FREE or sum(split.size for split in found) >= paths * PATH_BYTES
+        return found if few and paths <= PATHS_MAX else []
 
     def frames(self, splits: Sequence[Split]) -> list[DataFrame]:
-        """One frame for the files of each schema."""
+        """One frame for the files of each schema.
+
+        Raises:
+            FormatError: a file is missing.
+        """
         paths: defaultdict[int, list[str]] = defaultdict(list)
         for split in splits:
             for file in split.files:
                 paths[file.schema_id].append(f"{self._prefix}/{split.path_of(file)}")
         return [self._frame(schema_id, found) for schema_id, found in sorted(paths.items())]
 
+    def _takes(self, split: Split) -> bool:
+        return (
+            self._usable
+            and split.raw_convertible
+            and split.branch is None
+            and not _GLOB.search(split.bucket_path)
+            and all(self._takes_file(file) for file in split.files)
+        )
+
+    def _takes_file(self, file: DataFile) -> bool:
+        name = file.file_name
+        return (
+            file.external_path is None
+            and format_of(name) == "parquet"
+            and not _GLOB.search(name)
+            and not _UNSEEN.fullmatch(name)
+            and self._schema(file.schema_id) is not None
+        )
+
+    def _schema(self, schema_id: int) -> Schema | None:
+        """A schema whose files Spark reads as we do."""
+        if schema_id not in self._known:
+            schema = self._scan.store.schemas.get(schema_id)
+            by_id = {field.id: field for field in schema.fields}
+            fits = all(field.id not in by_id or _reads_as(by_id[field.id].type, field.type) for field in self._needed)
+            self._known[schema_id] = schema if fits and not _ambiguous(schema) else None
+        return self._known[schema_id]
+
     def _frame(self, schema_id: int, paths: list[str]) -> DataFrame:
         schema = self._schema(schema_id)
         assert schema is not None
         by_id = {field.id: field for field in schema.fields}
-        extra = sorted(
-            (self._scan.where.columns() if self._scan.where is not None else set()) - set(self._scan.columns)
-        )
-        wanted = [*self._fields, *(self._scan.schema.field(name) for name in extra)]
-        stored = {by_id[field.id].name: by_id[field.id] for field in wanted if field.id in by_id}
+        stored = {by_id[field.id].name: by_id[field.id] for field in self._needed if field.id in by_id}
         read = StructType([StructField(name, to_spark(field.type), True) for name, field in stored.items()])
-        rows = self._spark.read.schema(read).options(**_OPTIONS).parquet(*paths)
-        rows = rows.select(*(_column(field, by_id.get(field.id)) for field in wanted))
+        try:
+            rows = self._spark.read.schema(read).options(**_OPTIONS).parquet(*paths)
+        except AnalysisException as cause:
+            if cause.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise FormatError(
+                "data file is missing",
+                code="file-missing",
+                table=self._scan.store.env.io.root,
+                cause=str(cause)[:300],
+                hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
+            ) from cause
+        rows = rows.select(*(_column(field, by_id.get(field.id)) for field in self._needed))
         if self._where is not None:
             rows = rows.filter(self._where)
-        return rows.select(*(_named(field.name) for field in self._fields)) if extra else rows
+        if len(self._needed) > len(self._fields):
+            rows = rows.select(*(column_named(field.name) for field in self._fields))
+        return rows
 
 
 def _column(field: Field, stored: Field | None) -> Column:
     target = to_spark(field.type)
     if stored is None:
-        return f.lit(None).cast(target).alias(field.name)
-    found = _named(stored.name)
-    if to_spark(stored.type) != target:
-        found = found.cast(target)
-    return found.alias(field.name) if stored.name != field.name or to_spark(stored.type) != target else found
+        found = f.lit(None).cast(target)
+    else:
+        found = column_named(stored.name)
+        if stored.type.root in _FLOATS:
+            # The same value, but no filter on it reaches the Parquet reader, which rules rows out by bounds that do
+            # not tell of NaN, and takes -0.0 for another number than 0.0 in a dictionary.
+            found = f.nanvl(found, found)
+        if to_spark(stored.type) != target:
+            found = found.cast(target)
+    return found.alias(field.name, metadata=comment_of(field))
 
 
-def _named(name: str) -> Column:
-    return f.col(f"`{name.replace('`', '``')}`")
+def _ambiguous(schema: Schema) -> bool:
+    """Whether two columns, or two members of one, differ by case alone, which Spark does not tell apart."""
+    fields = keyed_fields(schema) if schema.primary_keys else schema.fields
+    inner = (each for field in fields for each in walk(field.type))
+    members = [fields, *(each.fields for each in inner if isinstance(each, RowType))]
+    return any(len({field.name.lower() for field in each}) < len(each) for each in members)
 
 
 def _reads_as(stored: DataType, wanted: DataType) -> bool:
     """Whether Spark reads a stored column as the wanted type, value by value as we do."""
-    for each in walk(stored):
-        if each.root not in _READABLE or (isinstance(each, TimeType) and each.precision > 6):
-            return False
+    inner = list(walk(stored))
+    if any(each.root not in _READABLE or (isinstance(each, TimeType) and each.precision > _MICROS) for each in inner):
+        return False
+    if stored.root is Root.ROW and any(each.root in _FLOATS for each in inner):
+        return False  # filters on members reach the Parquet reader too
     if with_nullable(stored, True) == with_nullable(wanted, True):
         return True
     return wanted.root in _WIDER.get(stored.root, ())

@@ -1,71 +1,237 @@
 """A scan as a lazy frame: planned now, read when Spark runs it.
 
 Files that need no merge go through Spark's own Parquet reader, so that Catalyst prunes columns and pushes filters; what
-it cannot read as we do, and everything that is merged, goes through Arrow in Python workers.
+it cannot read as we do, and everything that is merged, goes through Arrow in Python workers. Invariant: columns, their
+types and the rows are the same whichever way they come.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from tidelake.engines.spark.conditions import column_named
 from tidelake.engines.spark.native import NativeReader
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import balanced, parallelism
-from tidelake.engines.spark.types import struct_of, to_spark_batch
-from tidelake.ops.read.append import ReadRequest
+from tidelake.engines.spark.types import as_nullable, struct_of, to_spark_batch
+from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.files.read import ROW_NUMBER
+from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.split import Split
-from tidelake.query import Scan
+from tidelake.ops.scan.topn import SortKey
+from tidelake.query import HIDDEN_COLUMNS, ROWKIND, Scan
+from tidelake.spec.binary_row_decode import decode_rows
+from tidelake.spec.data_file import DataFile
+from tidelake.spec.schema import Schema
+from tidelake.spec.types import BIGINT, INT, STRING, Field, RowType
+from tidelake.table import Table
 
 Batches = Iterator[pa.RecordBatch]
+PART_BYTES: Final = 64 << 20
+"""Bytes of a file that make another part of it worth it."""
+TASK_BYTES, OPEN_BYTES = 4 << 20, 1 << 18
+"""Bytes that make another task worth it, and bytes that are read in the time that it takes to open a file."""
+BATCH_ROWS_LEAST, BATCH_ROWS_MOST = 1 << 13, 1 << 17
+"""Rows of a batch that Spark is handed: fewer cost more to hand over than to read, more have to be held at once."""
+_PARTITION, _BUCKET, _FILE_PATH, _ROW_INDEX = HIDDEN_COLUMNS
 
 
-def frame_of(scan: Scan, spark: SparkSession) -> DataFrame:
+def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
     """The rows of a scan, pinned to the snapshot that is the newest now.
 
+    Args:
+        scan: What to read.
+        spark: The session.
+        columns: Which columns of the scan come out, and hidden ones beside them; those of the scan if None.
+
     Raises:
-        UnsupportedError: Spark has no counterpart to the type of a column.
-        InvalidInputError: no other process can reach the storage.
+        UnsupportedError: Spark has no counterpart to the type of a column, or a hidden one is not known for merged
+            rows.
+        InvalidInputError: no other process can reach the storage, or a column is not one of the scan's.
+        FormatError: a data file is missing.
     """
+    chosen = _checked(scan, columns)
     ref = TableRef.of(scan.name, scan.store, scan.options)
-    splits = scan.splits()
-    native = NativeReader(spark, scan)
-    direct = [split for split in splits if native.takes(split)]
-    taken = {id(split) for split in direct}
-    rest = [split for split in splits if id(split) not in taken]
-    frames = [*native.frames(direct), *_merged(spark, ref, scan, rest)]
-    if not frames:
-        return spark.createDataFrame([], struct_of([scan.schema.field(name) for name in scan.columns]))
-    whole = frames[0]
-    for each in frames[1:]:
-        whole = whole.union(each)
-    return whole
+    hidden = tuple(name for name in chosen if name not in scan.columns)
+    inside = tuple(dict.fromkeys([*(name for name in chosen if name in scan.columns), *(k.column for k in scan.order)]))
+    request = replace(scan.request(), columns=inside or scan.columns[:1], limit=None if scan.order else scan.limit)
+    struct = as_nullable(struct_of([*request.fields, *_hidden_fields(hidden, scan.schema)]))
+    splits = [one for split in scan.splits() for one in singles(split)]
+    _refuse_merged(splits, hidden)
+    native = NativeReader(spark, scan, request.columns)
+    direct = [] if hidden else native.taken(splits)
+    apart = {id(split) for split in direct}
+    rest = [part for split in splits if id(split) not in apart for part in parts_of(split)]
+    frames = native.frames(direct)
+    if rest:
+        bins = balanced(rest, lambda part: part.weight, parallelism(spark), least=TASK_BYTES)
+        reader = Bins(ref, request, hidden, tuple(pickle.dumps(each) for each in bins))
+        frames.append(spark.range(0, len(bins), 1, len(bins)).mapInArrow(reader.run, struct))
+    whole = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], struct)
+    if scan.order:
+        whole = whole.orderBy(*map(_sorted_by, scan.order))
+    if scan.limit is not None:
+        whole = whole.limit(scan.limit)
+    names = [column_named(name) for name in chosen]
+    if scan.changes is not None:
+        names.insert(0, f.lit("+I").alias(ROWKIND))
+    return whole if len(names) == len(struct.names) and chosen == tuple(struct.names) else whole.select(*names)
+
+
+def _checked(scan: Scan, columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return scan.columns
+    known = {*scan.columns, *HIDDEN_COLUMNS}
+    unknown = next((name for name in columns if name not in known), None)
+    if unknown is not None:
+        raise InvalidInputError("column is not one of the scan's", column=unknown, hint=f"choose of {', '.join(known)}")
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidInputError("columns are not some of the scan's, each once", columns=", ".join(columns))
+    return tuple(columns)
+
+
+def _sorted_by(key: SortKey) -> Column:
+    column = column_named(key.column)
+    return column.desc_nulls_last() if key.descending else column.asc_nulls_first()
+
+
+# ---------------------------------------------------------------------------------------------------- hidden columns
+
+
+def _hidden_fields(hidden: Sequence[str], schema: Schema) -> list[Field]:
+    partition = RowType(fields=tuple(schema.field(name) for name in schema.partition_keys))
+    types = {_PARTITION: partition, _BUCKET: INT, _FILE_PATH: STRING, _ROW_INDEX: BIGINT}
+    return [Field(-1, name, types[name]) for name in hidden]
+
+
+def _refuse_merged(splits: Iterable[Split], hidden: Sequence[str]) -> None:
+    """A merged row comes from several files, or from none of them as it is."""
+    wrong = next((name for name in (_FILE_PATH, _ROW_INDEX) if name in hidden), None)
+    if wrong is not None and not all(split.raw_convertible for split in splits):
+        raise UnsupportedError(
+            "hidden column is known only for rows that need no merge",
+            column=wrong,
+            hint="leave it out, compact the table first, or read what is compacted: scan().read_optimized()",
+        )
+
+
+def _address(root: str, split: Split, file: DataFile) -> str:
+    """The whole address of a file, as the system table of files tells it."""
+    root = root.rstrip("/")
+    return file.external_path or f"{'file:' if root.startswith('/') else ''}{root}/{split.path_of(file)}"
+
+
+# ------------------------------------------------------------------------------------------------------------- tasks
 
 
 @dataclass(frozen=True, slots=True)
-class _Bins:
-    """The splits of all tasks; each task takes the one of its number."""
+class Part:
+    """A split, or a part of each of its files."""
+
+    split: Split
+    share: tuple[int, int] = (0, 1)
+
+    @property
+    def weight(self) -> int:
+        """Bytes to read, about; opening a file counts as some."""
+        return self.split.size // self.share[1] + OPEN_BYTES * len(self.split.files)
+
+
+def singles(split: Split) -> Iterator[Split]:
+    """The files of a split one by one where nothing is merged."""
+    if not split.raw_convertible:
+        yield split
+        return
+    yield from (replace(split, files=(file,)) for file in split.files)
+
+
+def parts_of(split: Split) -> list[Part]:
+    """What can be read apart of one of `singles`: parts of a large file."""
+    parts = max(1, split.size // PART_BYTES) if split.raw_convertible else 1
+    return [Part(split, (part, parts)) for part in range(parts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """What all tasks read; each takes the bin of its number. Bins are pickled apart: a task opens its own alone."""
 
     ref: TableRef
     request: ReadRequest
-    bins: tuple[tuple[Split, ...], ...]
+    hidden: tuple[str, ...]
+    bins: tuple[bytes, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """The rows of the bins of these numbers."""
         table = self.ref.open()
+        fields = [*self.request.fields, *_hidden_fields(self.hidden, table.schema)]
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for rows in read_rows(table.store, self.bins[number], self.request, table.options):
-                    yield to_spark_batch(rows, self.request.fields)
+                for rows in gathered(self._rows(table, pickle.loads(self.bins[number]))):
+                    yield to_spark_batch(rows, fields)
+
+    def _rows(self, table: Table, parts: Iterable[Part]) -> Batches:
+        for part in parts:
+            request = replace(self.request, share=part.share)
+            if part.split.raw_convertible:
+                yield from self._raw(table, part.split, request)
+                continue
+            for rows in read_rows(table.store, [part.split], request, table.options):
+                yield self._located(rows, table, part.split, None) if self.hidden else rows
+
+    def _raw(self, table: Table, split: Split, request: ReadRequest) -> Batches:
+        numbers = _ROW_INDEX in self.hidden
+        for file in split.files:
+            for rows in read_data_file(table.store, split, file, request, row_numbers=numbers, stream=True):
+                yield self._located(rows, table, split, file) if self.hidden else rows
+
+    def _located(self, rows: pa.RecordBatch, table: Table, split: Split, file: DataFile | None) -> pa.RecordBatch:
+        count = rows.num_rows
+        columns = {name: rows.column(name) for name in self.request.columns}
+        for name in self.hidden:
+            if name == _PARTITION:
+                columns[name] = _partition(split, table.schema, count)
+            elif name == _BUCKET:
+                columns[name] = pa.repeat(pa.scalar(split.bucket, pa.int32()), count)
+            elif name == _ROW_INDEX:
+                columns[name] = rows.column(ROW_NUMBER)
+            else:
+                assert file is not None
+                columns[name] = pa.repeat(pa.scalar(_address(table.store.env.io.root, split, file)), count)
+        return pa.RecordBatch.from_pydict(columns)
 
 
-def _merged(spark: SparkSession, ref: TableRef, scan: Scan, splits: Sequence[Split]) -> list[DataFrame]:
-    if not splits:
-        return []
-    request = scan.request()
-    reader = _Bins(ref, request, balanced(splits, lambda split: split.size, parallelism(spark)))
-    numbers = spark.range(0, len(reader.bins), 1, len(reader.bins))
-    return [numbers.mapInArrow(reader.run, struct_of(request.fields))]
+def _partition(split: Split, schema: Schema, count: int) -> pa.Array:
+    if not schema.partition_keys:
+        return pa.Array.from_buffers(pa.struct([]), count, [None])
+    values = decode_rows(pa.array([split.partition], pa.binary()), schema.partition_types)
+    one = pa.StructArray.from_arrays(values, list(schema.partition_keys))
+    return one.take(pa.array(np.zeros(count, np.int64)))
+
+
+def gathered(batches: Batches) -> Batches:
+    """The same rows in batches that are neither tiny nor huge."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= BATCH_ROWS_LEAST:
+            yield from _joined(held)
+            held, count = [], 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(held: Sequence[pa.RecordBatch]) -> Batches:
+    rows = pa.Table.from_batches(held)
+    return iter((rows if len(held) == 1 else rows.combine_chunks()).to_batches(max_chunksize=BATCH_ROWS_MOST))

@@ -1,8 +1,12 @@
-"""Sessions: a local one that needs no configuration, and any other that is told of a lake."""
+"""Sessions: a local one that needs no configuration, and any other that is told of a lake.
+
+Invariant: a session is what was asked for. One that runs already is used only if it has the wanted master and settings.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -15,6 +19,8 @@ from tidelake.engines.spark.java import find_java
 from tidelake.engines.spark.rows import frame_of
 from tidelake.errors import InvalidInputError
 
+LOCAL: Final = "local[*]"
+"""The master of who names none: any session that runs will do."""
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -22,61 +28,117 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 """Settings of a session that we start, where the user says nothing else."""
-_LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOOPBACK: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_PYTHON: Final = "spark.pyspark.python"
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def start(master: str, app: str, conf: Mapping[str, object]) -> SparkSession:
-    """A session ready to use; the one that runs already if there is one.
+    """A session ready to use; the one that runs already if it is as wanted.
 
     Raises:
-        InvalidInputError: there is no Java to run on.
+        InvalidInputError: there is no Java to run on, or a session with another master or other settings runs.
     """
+    wanted = {key: _text(value) for key, value in conf.items()}
     running = SparkSession.getActiveSession()
     if running is not None:
+        _check_master(running, master)
+        _set_up(running, wanted)
         return running
     if not _is_remote(master):
-        home = find_java()
-        if home is not None:
-            os.environ["JAVA_HOME"] = home
-        # Workers would otherwise run whatever `python3` the path has.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        _prepare(master, wanted)
     # It works all the same, and a user can do nothing about the warning.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.appName(app)
     builder = builder.remote(master) if _is_remote(master) else builder.master(master)
-    settings = {**DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **{k: str(v) for k, v in conf.items()}}
-    for key, value in settings.items():
+    for key, value in {**DEFAULTS, **(_LOOPBACK if master.startswith("local") else {}), **wanted}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
+def _prepare(master: str, conf: Mapping[str, str]) -> None:
+    """Name the Java and the Python to run, before Spark starts what it finds."""
+    home = find_java()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    if _PYTHON in conf:
+        os.environ["PYSPARK_PYTHON"] = conf[_PYTHON]
+    elif master.startswith(("local", "spark://")):
+        # Workers would otherwise run whatever `python3` the path has; on other clusters this path means nothing.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _check_master(running: SparkSession, master: str) -> None:
+    there = running.conf.get("spark.remote" if _is_remote(master) else "spark.master", None)
+    if master not in (LOCAL, there):
+        raise InvalidInputError(
+            "a Spark session with another master runs already",
+            code="session-runs",
+            master=there,
+            wanted=master,
+            hint="use it with tl.attach(session, lake), or stop() it first",
+        )
+
+
+def _set_up(running: SparkSession, conf: Mapping[str, str]) -> None:
+    """Give a session that runs these settings, all or none of them."""
+    other = {key: value for key, value in conf.items() if running.conf.get(key, None) != value}
+    fixed = next((key for key in other if not running.conf.isModifiable(key)), None)
+    if fixed is not None:
+        raise InvalidInputError(
+            "setting cannot be changed while the Spark session runs",
+            code="session-runs",
+            setting=fixed,
+            hint="stop() the session first, or leave the setting out",
+        )
+    for key, value in other.items():
+        running.conf.set(key, value)
+
+
 def attach(session: SparkSession, lake: Lake) -> None:
-    """Let `session.table("database.table")` find the tables of a lake; any other name is Spark's, as before."""
-    known = type(session).table
+    """Let `session.table("database.table")` find the tables of a lake; any other name is looked up as before."""
+    before = session.table
 
     def table(tableName: str) -> DataFrame:  # noqa: N803 - the name of PySpark's argument
-        if "." in tableName and tableName in lake:
-            return frame_of(lake.table(tableName).scan(), session)
-        return known(session, tableName)
+        name = _name_in(lake, tableName)
+        return before(tableName) if name is None else frame_of(lake.table(name).scan(), session)
 
     session.table = table  # type: ignore[method-assign]
+
+
+def _name_in(lake: Lake, text: str) -> str | None:
+    """The name of a table of the lake, of a branch of one; None if the lake has no such table."""
+    found = list(_PART.finditer(text))
+    parts = [each[2] or each[1].replace("``", "`") for each in found]
+    if len(parts) != 2 or ".".join(each[0] for each in found) != text:
+        return None
+    name = ".".join(parts)
+    try:
+        there = name.partition("$")[0] in lake
+    except InvalidInputError:  # a name that no table of a lake can have
+        return None
+    return name if there else None
 
 
 def current(session: Any | None = None) -> SparkSession:
     """The session to use: the given one, the active one, or a fresh local one.
 
     Raises:
-        InvalidInputError: what was given is no session.
+        InvalidInputError: what was given is no session, or there is no Java to run on.
     """
     if session is None:
-        return SparkSession.getActiveSession() or start("local[*]", "tidelake", {})
+        return SparkSession.getActiveSession() or start(LOCAL, "tidelake", {})
     if not hasattr(session, "createDataFrame"):
         raise InvalidInputError(
             "this is no Spark session", got=type(session).__name__, hint="pass what tl.spark(lake) returns"
         )
     checked: SparkSession = session
     return checked
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_remote(master: str) -> bool:

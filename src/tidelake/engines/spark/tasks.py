@@ -25,9 +25,15 @@ def parallelism(session: SparkSession) -> int:
     return max(1, int(context.defaultParallelism)) if context is not None else os.cpu_count() or 1
 
 
-def balanced(items: Sequence[T], weight: Callable[[T], int], tasks: int) -> tuple[tuple[T, ...], ...]:
-    """Items in as many bins as there are tasks, or more where that keeps them small; the heaviest first."""
-    count = max(1, min(len(items), max(tasks * 2, sum(map(weight, items)) // BIN_BYTES)))
+def balanced(
+    items: Sequence[T], weight: Callable[[T], int], tasks: int, *, least: int = 0
+) -> tuple[tuple[T, ...], ...]:
+    """Items in as many bins as there are tasks, or more where that keeps them small; the heaviest first.
+
+    There are fewer where a bin would weigh less than `least`.
+    """
+    total = sum(map(weight, items))
+    count = max(1, min(len(items), max(tasks * 2, total // BIN_BYTES), total // least if least else len(items)))
     heap: list[tuple[int, int, list[T]]] = [(0, number, []) for number in range(count)]
     for item in sorted(items, key=weight, reverse=True):
         load, number, held = heapq.heappop(heap)

@@ -7,7 +7,7 @@ sees of those is a view, and only the rest can be written back as it was read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,17 @@ from tidelake.spec import types as paimon
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.types import Root
 
+T = TypeVar("T", bound=spark.DataType)
+_MICROS: Final = 6
+_LEAVE_OUT: Final = "leave the column out: to_spark(columns=[...]) reads the others"
+_CASTS: Final = {
+    "TimeType": "cast the column to int milliseconds of the day, or to timestamp",
+    "NullType": "give the column a type: cast it, for example to string",
+    "DayTimeIntervalType": "store the length of time as bigint in a unit of your choice",
+    "YearMonthIntervalType": "store the length of time as int months",
+    "CalendarIntervalType": "store the length of time as bigint in a unit of your choice",
+    "VariantType": "turn the column into text with to_json",
+}
 _SIMPLE: Final[dict[Root, spark.DataType]] = {
     Root.BOOLEAN: spark.BooleanType(),
     Root.TINYINT: spark.ByteType(),
@@ -71,7 +82,7 @@ def to_spark(dtype: paimon.DataType) -> spark.DataType:
             return struct_of(fields)
     found = _SIMPLE.get(dtype.root)
     if found is None:
-        raise UnsupportedError("type cannot be read by Spark", type=str(dtype), hint="leave the column out: columns=")
+        raise UnsupportedError("type cannot be read by Spark", type=str(dtype), hint=_LEAVE_OUT)
     return found
 
 
@@ -83,9 +94,33 @@ def struct_of(fields: Sequence[paimon.Field]) -> spark.StructType:
     """
     members = []
     for field in fields:
-        comment = {} if field.description is None else {"comment": field.description}
-        members.append(spark.StructField(field.name, to_spark(field.type), field.type.nullable, comment))
+        try:
+            dtype = to_spark(field.type)
+        except UnsupportedError as cause:
+            cause.facts["column"] = field.name  # of a member, the column that holds it
+            raise
+        members.append(spark.StructField(field.name, dtype, field.type.nullable, comment_of(field)))
     return spark.StructType(members)
+
+
+def comment_of(field: paimon.Field) -> dict[str, str]:
+    """The metadata in which Spark keeps the comment of a column."""
+    return {} if field.description is None else {"comment": field.description}
+
+
+def as_nullable(dtype: T) -> T:
+    """The same type with nulls allowed everywhere, as Spark's own file readers give it."""
+    match dtype:
+        case spark.ArrayType():
+            return cast(T, spark.ArrayType(as_nullable(dtype.elementType), containsNull=True))
+        case spark.MapType():
+            return cast(T, spark.MapType(as_nullable(dtype.keyType), as_nullable(dtype.valueType)))
+        case spark.StructType():
+            members = (
+                spark.StructField(each.name, as_nullable(each.dataType), True, each.metadata) for each in dtype.fields
+            )
+            return cast(T, spark.StructType(list(members)))
+    return dtype
 
 
 def from_spark(dtype: spark.DataType, nullable: bool = True) -> paimon.DataType:
@@ -108,16 +143,32 @@ def from_spark(dtype: spark.DataType, nullable: bool = True) -> paimon.DataType:
             return paimon.MapType(nullable=nullable, key=from_spark(dtype.keyType, False), value=value)
         case spark.StructType():
             fields = (
-                paimon.Field(number, each.name, from_spark(each.dataType, each.nullable))
+                paimon.Field(number, each.name, from_spark(each.dataType, each.nullable), each.metadata.get("comment"))
                 for number, each in enumerate(dtype.fields)
             )
             return paimon.RowType(nullable=nullable, fields=tuple(fields))
     found = next((_BACK[each] for each in type(dtype).__mro__ if each in _BACK), None)
     if found is None:
         raise InvalidInputError(
-            "Spark type has no counterpart in the table format", type=dtype.simpleString(), hint="cast the column"
+            "Spark type has no counterpart in the table format",
+            type=dtype.simpleString(),
+            hint=_CASTS.get(type(dtype).__name__, "cast the column, or leave it out"),
         )
     return paimon.with_nullable(found, nullable)
+
+
+def columns_of(data: object) -> dict[str, paimon.DataType]:
+    """The columns of a table made for a frame, or for the schema of one.
+
+    Raises:
+        InvalidInputError: it is neither, two columns share a name, or a type has no counterpart.
+    """
+    schema = getattr(data, "schema", data)
+    if not isinstance(schema, spark.StructType):
+        raise InvalidInputError("columns are given by a frame or its schema", got=type(data).__name__)
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidInputError("two columns share a name", columns=", ".join(schema.names))
+    return {each.name: from_spark(each.dataType, each.nullable) for each in schema.fields}
 
 
 def spark_arrow(dtype: paimon.DataType) -> pa.DataType:
@@ -142,11 +193,41 @@ def spark_arrow(dtype: paimon.DataType) -> pa.DataType:
 
 def to_spark_batch(batch: pa.RecordBatch, fields: Sequence[paimon.Field]) -> pa.RecordBatch:
     """Rows of the table's types as Spark takes them in; digits below a microsecond are cut off."""
-    columns = []
-    for column, field in zip(batch.columns, fields, strict=True):
-        wanted = spark_arrow(field.type)
-        columns.append(column if column.type == wanted else pc.cast(column, wanted, safe=False))
+    columns = [to_spark_column(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+
+
+def to_spark_column(column: pa.Array, dtype: paimon.DataType) -> pa.Array:
+    """A column of the canonical type as Spark takes it in; without a copy where that is the same."""
+    wanted = spark_arrow(dtype)
+    if column.type == wanted:
+        return column
+    fine = any(isinstance(each, paimon.TimeType) and each.precision > _MICROS for each in paimon.walk(dtype))
+    return pc.cast(_without_nanos(column) if fine else column, wanted, safe=False)
+
+
+def _without_nanos(column: pa.Array) -> pa.Array:
+    """The column with points in time brought down to the microsecond before: a cast would round those before 1970 up.
+
+    Offsets are copied, because Arrow builds no nested array from those of a slice.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", kind.tz))
+    if pa.types.is_map(kind):
+        parts = _without_nanos(column.keys), _without_nanos(column.items)
+        return pa.MapArray.from_arrays(_offsets(column), *parts, mask=column.is_null())
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(_offsets(column), _without_nanos(column.values), mask=column.is_null())
+    if pa.types.is_struct(kind) and kind.num_fields:
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        members = [_without_nanos(column.field(index)) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(members, names, mask=column.is_null())
+    return column
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    return pa.array(column.offsets.to_numpy(), pa.int32())
 
 
 def from_spark_column(column: pa.Array, dtype: paimon.DataType) -> pa.Array:

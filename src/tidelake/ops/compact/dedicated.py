@@ -25,8 +25,9 @@ from tidelake.lsm.options import CompactionOptions
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.compact.buckets import Choice, Job, Place, live_buckets
-from tidelake.ops.compact.keyed_table import BucketCompaction, Tree, compact_buckets, open_trees
+from tidelake.ops.compact.keyed_table import BucketCompaction, Tree, open_trees
 from tidelake.ops.compact.publish import publish_compactions, still_there
+from tidelake.ops.compact.steps import Hands, run_steps
 from tidelake.ops.scan.plan import delta_manifests, read_changes
 from tidelake.ops.scan.split import bucket_splits
 from tidelake.spec.manifest import ADD
@@ -160,6 +161,8 @@ class DedicatedCompaction:
     open_desk: Callable[[], Desk]
     """Opens the table with its current schema; the committer is always of the same user."""
     choice: Choice = field(default_factory=Choice)
+    hands: Hands | None = None
+    """Who carries the compactions out; without any, the threads of the lake do."""
     _desk: Desk | None = None
     _seen: Snapshot | None = None
     _trees: dict[Place, Tree] = field(default_factory=dict)
@@ -326,19 +329,19 @@ class DedicatedCompaction:
     def _compact(self, desk: Desk, due: Sequence[BucketCompaction], done: Round) -> Round:
         places = [(each.split.partition, each.split.bucket) for each in due]
         try:
-            made = compact_buckets(desk.job, due)
+            made = run_steps(desk.job, due, self.hands)
         except (FormatError, NotFoundError):
             there = still_there(desk.job, [(*place, each.files) for place, each in zip(places, due, strict=True)])
             if all(there):
                 raise
             self._forget(places)  # another job replaced a file and expired it while it was read
             return replace(done, overtaken=done.overtaken + there.count(False))
-        published = publish_compactions(desk.job, desk.committer, [each.message for each in made])
-        for place, each in zip(places, made, strict=True):
+        published = publish_compactions(desk.job, desk.committer, made)
+        for place, message in zip(places, made, strict=True):
             if place in published.lost:
                 self._forget([place])
             else:
-                self._know(place, replace(self._trees[place], levels=each.levels))  # more may be due
+                self._know(place, self._trees[place].after(message))  # more may be due
         result = desk.afterwards(published.result)
         return replace(
             done,

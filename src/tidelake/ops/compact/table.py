@@ -6,25 +6,20 @@ others are committed as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelake.errors import CommitConflictError, FormatError, NotFoundError
 from tidelake.files.options import FileOptions
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.commit.committer import Committer
-from tidelake.ops.commit.messages import CommitMessage, CommitResult
-from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites, run_rewrite
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites
 from tidelake.ops.compact.buckets import EVERYTHING, Choice, Job, live_buckets
-from tidelake.ops.compact.publish import Published, publish_compactions, remove_files, still_there
+from tidelake.ops.compact.publish import Published, publish_compactions, still_there
+from tidelake.ops.compact.steps import Hands, Progress, Step, run_steps
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 
-if TYPE_CHECKING:  # append tables do without the tree
-    from tidelake.ops.compact.keyed_table import BucketCompaction
-
-Progress = Callable[[int, int], None]
-"""Told how many of how many steps are done."""
 _ROUNDS_MAX: Final = 5
 _SHOWN_MAX: Final = 20
 
@@ -33,7 +28,7 @@ _SHOWN_MAX: Final = 20
 class CompactionPlan:
     """What a compaction would rewrite, one step for each bucket or group of files."""
 
-    rewrites: tuple[Rewrite | BucketCompaction, ...]
+    rewrites: tuple[Step, ...]
 
     @property
     def files(self) -> int:
@@ -101,9 +96,12 @@ def run_compaction(
     choice: Choice = EVERYTHING,
     *,
     full: bool = False,
+    hands: Hands | None = None,
     progress: Progress | None = None,
 ) -> CommitResult:
     """Compact what is due and commit it; buckets that another job compacted first are planned again.
+
+    `hands` carry the steps out; without any, the threads of the lake do.
 
     Raises:
         CommitConflictError: another job was faster in one bucket again and again; the rest is committed.
@@ -114,7 +112,7 @@ def run_compaction(
     for _ in range(_ROUNDS_MAX):
         plan = plan_compaction(job, choice, full=full)
         try:
-            messages = _act(job, plan, progress)
+            messages = run_steps(job, plan.rewrites, hands, progress)
         except (FormatError, NotFoundError):
             inputs = [(each.split.partition, each.split.bucket, each.files) for each in plan.rewrites]
             if all(still_there(job, inputs)):
@@ -126,26 +124,6 @@ def run_compaction(
             return total
         choice = replace(choice, places=done.lost)
     raise _overtaken(job, done)
-
-
-def _act(job: Job, plan: CompactionPlan, progress: Progress | None) -> list[CommitMessage]:
-    if job.is_keyed:
-        from tidelake.ops.compact.keyed_table import compact_buckets
-
-        due = [each for each in plan.rewrites if not isinstance(each, Rewrite)]
-        return [each.message for each in compact_buckets(job, due, progress)]
-    messages: list[CommitMessage] = []
-    files = FileOptions.parse(job.options)
-    try:
-        for number, rewrite in enumerate(plan.rewrites, start=1):
-            assert isinstance(rewrite, Rewrite)
-            messages.append(run_rewrite(job.store, job.paths, rewrite, files))
-            if progress:
-                progress(number, len(plan.rewrites))
-    except BaseException:
-        remove_files(job, messages)
-        raise
-    return messages
 
 
 def _both(one: CommitResult, other: CommitResult) -> CommitResult:

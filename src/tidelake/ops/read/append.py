@@ -6,7 +6,7 @@ A generator holds one batch at a time; nothing is gathered here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -83,8 +83,13 @@ def read_data_file(
     *,
     batch_rows: int = BATCH_ROWS,
     row_numbers: bool = False,
+    dictionaries: Collection[str] = (),
+    stream: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file of a split; with `row_numbers` also the place of each in the file.
+
+    Columns named in `dictionaries` come as Arrow dictionaries where the file has them so. With `stream`, memory holds a
+    batch at a time, not a row group.
 
     Raises:
         FormatError: the file is missing or damaged, or lies outside the table and its external roots.
@@ -105,6 +110,8 @@ def read_data_file(
             filter_fields=request.schema.fields,
             batch_rows=batch_rows,
             row_numbers=row_numbers,
+            dictionaries=dictionaries,
+            stream=stream,
             share=request.share,
             file_size=file.file_size,
             row_count=file.row_count,

@@ -26,14 +26,18 @@ from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.split import Split
-from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.types import Field
 from tidelake.store.table_store import TableStore
 
 BATCH_ROWS = 1 << 17
-"""Rows of a run that a merge has in hand."""
+"""Rows of a run that a merge has in hand at most."""
+_HAND_BYTES, _TEXT_BYTES, _FEW_ROWS = 6 << 20, 32, 1 << 12
+"""About how much of a run is in hand, what a value without a fixed width is taken for, and rows that are worth it."""
+_HANDS_MAX = 8
+"""Runs that may have so much in hand; more of them share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
         if _needs_no_merge(section):
             count += sum(file.meta.row_count for file in section.files)
         else:
-            merged = merge_section(store, split, section, merging, columns, drop_retracts=True)
+            one = (merging.schema.trimmed_primary_keys[-1],)  # enough to count by
+            merged = merge_section(store, split, section, merging, columns, drop_retracts=True, output=one)
             count += sum(rows.num_rows for rows in merged)
     return count
 
@@ -209,9 +214,30 @@ def merge_section(
         fields.append(SEQUENCE_FIELD)
     if whole or any(file.may_hold_deletes for file in files):
         fields.append(KIND_FIELD)
-    request = KeyedRequest(schema=merging.schema, columns=tuple(columns), where=where, wanted=tuple(fields))
+    request = KeyedRequest(
+        schema=merging.schema,
+        columns=tuple(columns),
+        where=where,
+        wanted=tuple(fields),
+        dictionaries=frozenset(merging.schema.trimmed_primary_keys[:1] if len(merging.key_types) > 1 else ()),
+    )
     ages = {file.name: age for age, file in enumerate(sorted(files, key=lambda file: file.meta.min_sequence))}
-    yield from merge([_pieces(store, split, run, request, ages, keep) for run in section.runs], plan)
+    hands = hand_rows([sum(file.meta.row_count for file in run) for run in section.runs], row_to_arrow(fields).types)
+    runs = zip(section.runs, hands, strict=True)
+    yield from merge([_pieces(store, split, run, request, ages, keep, rows) for run, rows in runs], plan)
+
+
+def hand_rows(runs: Sequence[int], types: Sequence[pa.DataType]) -> list[int]:
+    """Rows that a merge has in hand of each run, for the rows that the runs have and the types of their columns.
+
+    A window ends where the first of the pieces in hand does. Pieces in proportion to their runs end about together; of
+    a smaller run a little more is taken, so that it seldom is the first.
+    """
+    width = sum(dtype.bit_width // 8 if pa.types.is_primitive(dtype) else _TEXT_BYTES for dtype in types)
+    share = _HANDS_MAX / max(_HANDS_MAX, len(runs))
+    most = min(BATCH_ROWS, max(_FEW_ROWS, int(_HAND_BYTES * share) // max(width, 1)))
+    largest = max([1, *runs])
+    return [max(most * 2 * rows // largest, most // 4) if rows * 2 < largest else most for rows in runs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +245,8 @@ class KeyedRequest(ReadRequest):
     """What a merge wants of each row, system columns included."""
 
     wanted: tuple[Field, ...] = ()
+    dictionaries: frozenset[str] = frozenset()
+    """Columns that come as Arrow dictionaries where a file has them so."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -233,9 +261,18 @@ def _pieces(
     request: KeyedRequest,
     ages: Mapping[str, int],
     keep: Callable[[pa.Table], pa.Table] | None,
+    batch_rows: int,
 ) -> Iterator[Piece]:
     for file in run:
-        for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS):
+        for batch in read_data_file(
+            store,
+            split,
+            file.meta,
+            request,
+            batch_rows=batch_rows,
+            dictionaries=request.dictionaries,
+            stream=True,
+        ):
             rows = pa.Table.from_batches([batch])
             yield Piece(rows if keep is None else keep(rows), ages[file.name], file.level)
 

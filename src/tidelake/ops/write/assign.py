@@ -13,7 +13,7 @@ that of its rows one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -435,8 +435,16 @@ class DynamicBuckets:
     Only one job may write to such a table at a time: two would put one key into two buckets.
     """
 
-    def __init__(self, store: TableStore, options: DynamicBucketOptions, entries: Iterable[IndexEntry] = ()) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        options: DynamicBucketOptions,
+        entries: Iterable[IndexEntry] = (),
+        assigners: Sequence[Assigner] | None = None,
+    ) -> None:
         """Start from the index files of a snapshot; an overwrite starts from none.
+
+        With `assigners`, some of those of a job, only hashes of theirs may come.
 
         Raises:
             InvalidInputError: the options allow no bucket.
@@ -449,7 +457,7 @@ class DynamicBuckets:
             )
         self._store = store
         self._options = options
-        self._assigners = assigners_for(options)
+        self._assigners = assigners_for(options) if assigners is None else tuple(assigners)
         self._files = hash_entries(entries)
         self._there = _names(self._files)
         self._prepared: list[dict[Place, str]] = []
@@ -471,9 +479,9 @@ class DynamicBuckets:
         owners = self._assigners[0].owners(partition_hash, hashes)
         buckets: Buckets = np.empty(len(hashes), np.int32)
         after = list(known)
-        for assigner in self._assigners:
+        for number, assigner in enumerate(self._assigners):
             mine = owners == assigner.id
-            buckets[mine], after[assigner.id] = assign(known[assigner.id], hashes[mine], assigner, self._options)
+            buckets[mine], after[number] = assign(known[number], hashes[mine], assigner, self._options)
         self._known[partition] = after
         for old, new in zip(known, after, strict=True):
             self._grown |= {

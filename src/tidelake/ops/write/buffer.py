@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -99,6 +100,7 @@ def sort_block(
     plan: MergePlan,
     first_numbers: Callable[[int, int], int],
     executor: Executor,
+    ready: Callable[[], None] | None = None,
 ) -> list[SortedRows]:
     """The rows of a block by place and key.
 
@@ -107,7 +109,8 @@ def sort_block(
         places: The place of each row.
         plan: How versions are merged.
         first_numbers: Tells the sequence number of the first of so many rows of a place.
-        executor: Gathers columns at the same time.
+        executor: Sorts places and gathers columns at the same time.
+        ready: Called when the order is known and before rows are copied.
 
     Raises:
         InvalidInputError: a key is null.
@@ -116,19 +119,17 @@ def sort_block(
         return []
     schema = batches[0].schema
     keys = plan.keys.encode(pa.Table.from_batches(batches).select(list(plan.keys.columns)))
-    parts = []
-    for place, rows in _by_place(places):
-        order, starts = _order(_taken(keys, rows), newest_only=_newest_only(plan))
-        numbers = order + first_numbers(place, len(rows))
-        parts.append((place, rows[order], numbers, starts))
+    groups = _by_place(places)
+    orders = executor.map(lambda group: _order(_taken(keys, group[1]), newest_only=_newest_only(plan)), groups)
+    parts = [
+        (place, rows[order], order + first_numbers(place, len(rows)), starts)
+        for (place, rows), (order, starts) in zip(groups, orders, strict=True)
+    ]
     columns = [[batch.column(index) for batch in batches] for index in range(len(schema))]
     batches.clear()
-
-    def gather(index: int) -> list[pa.Array]:
-        chunks, columns[index] = columns[index], []
-        return _gathered(chunks, [rows for _, rows, _, _ in parts])
-
-    gathered = executor.map(gather, range(len(schema)))
+    if ready is not None:
+        ready()
+    gathered = _gathered(columns, [rows for _, rows, _, _ in parts], executor)
     found = []
     for number, (place, _, numbers, starts) in enumerate(parts):
         table = pa.Table.from_arrays([column[number] for column in gathered], schema=schema)
@@ -172,13 +173,50 @@ def _order(keys: KeyArray, *, newest_only: bool) -> tuple[Ints, Ints]:
     return order, starts
 
 
-def _gathered(chunks: Sequence[pa.Array], wanted: Sequence[Ints]) -> list[pa.Array]:
-    whole = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    plain = whole.type
-    if _repeats(whole):
-        whole = whole.dictionary_encode()
-    found = [whole.take(pa.array(rows)) for rows in wanted]
-    return [each.cast(plain) for each in found] if whole.type != plain else found
+def _gathered(columns: list[list[pa.Array]], wanted: Sequence[Ints], executor: Executor) -> list[list[pa.Array]]:
+    """The wanted rows of each column, part by part; the columns are let go as soon as they are gathered."""
+    types = [chunks[0].type for chunks in columns]
+
+    def join(index: int) -> pa.Array:
+        chunks, columns[index] = columns[index], []
+        whole = _joined(chunks)
+        return whole.dictionary_encode() if _repeats(whole) else whole
+
+    whole: dict[int, Any] = dict(enumerate(executor.map(join, range(len(columns)))))
+    left = [len(wanted)] * len(columns)
+    # Large columns first, so that no thread is left alone with one at the end.
+    by_size = sorted(whole, key=lambda index: -whole[index].nbytes)
+    tasks = [(index, part) for index in by_size for part in range(len(wanted))]
+
+    def gather(task: tuple[int, int]) -> pa.Array:
+        index, part = task
+        found = whole[index].take(pa.array(wanted[part]))
+        left[index] -= 1
+        if not left[index]:
+            whole.pop(index, None)
+        return found.cast(types[index]) if found.type != types[index] else found
+
+    found = dict(zip(tasks, executor.map(gather, tasks), strict=True))
+    return [[found[index, part] for part in range(len(wanted))] for index in range(len(columns))]
+
+
+def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    """Chunks as one array; where they are neighbouring slices of one already, without a copy."""
+    first = chunks[0]
+    if len(chunks) == 1:
+        return first
+    if not pa.types.is_nested(first.type):
+        places = [_place(chunk) for chunk in chunks]
+        if all(one[0] == other[0] and one[2] == other[1] for one, other in pairwise(places)):
+            length = places[-1][2] - places[0][1]
+            return pa.Array.from_buffers(first.type, length, first.buffers(), offset=first.offset)
+    return pa.concat_arrays(chunks)
+
+
+def _place(chunk: pa.Array) -> tuple[list[int | None], int, int]:
+    """Where the values of a chunk lie in memory, and which of them are its."""
+    buffers = [None if buffer is None else buffer.address for buffer in chunk.buffers()]
+    return buffers, chunk.offset, chunk.offset + len(chunk)
 
 
 def _repeats(column: pa.Array) -> bool:

@@ -2,7 +2,8 @@
 
 Rows wait in memory, all buckets together (`buffer`). When there are too many, they are sorted and wait on local disk
 (`spill`), or go to level 0 where that makes files of a good size and no compaction due. A flush merges the rows of each
-bucket key by key and writes them to level 0, several buckets at a time; compactions run beside (`tree`).
+bucket key by key and writes them to level 0, several buckets at a time; compactions run beside (`tree`). While a block
+of rows is written, the next comes in and its keys are sorted; its columns are gathered once the files are there.
 
 Files are durable when `prepare` returns and belong to nobody until their messages are committed. Every round, from one
 `prepare` to the next, starts from the newest snapshot; a compaction that is still running then is carried over, and
@@ -22,6 +23,7 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
+from tidelake.io.executor import Task
 from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
 from tidelake.lsm.kernel import MergePlan
@@ -59,9 +61,18 @@ class KeyedTableWriter:
     """Writes batches that have the table's columns and types, and perhaps kinds. Not shared between threads."""
 
     def __init__(
-        self, store: TableStore, paths: DataPaths, table_options: Mapping[str, str], overwrite: bool = False
+        self,
+        store: TableStore,
+        paths: DataPaths,
+        table_options: Mapping[str, str],
+        overwrite: bool = False,
+        base_id: int | None = None,
+        skip: int = 0,
+        assigned: DynamicBuckets | None = None,
     ) -> None:
         """Look at the options; nothing is read before the first row.
+
+        `base_id` is the snapshot to start from (0: none), `skip` leaves numbers to other writers of the same buckets.
 
         Raises:
             InvalidInputError: an option has a value that is none of its.
@@ -69,6 +80,8 @@ class KeyedTableWriter:
         """
         schema = store.schema
         self.store, self.paths, self.table_options, self.overwrite = store, paths, table_options, overwrite
+        self._base_id, self._skip = base_id, skip
+        self._assigned = assigned
         self.options = KeyedWriteOptions.parse(table_options)
         self.merge = MergeOptions.parse(table_options)
         self.buckets = BucketOptions.parse(table_options)
@@ -94,6 +107,7 @@ class KeyedTableWriter:
         self._buffer = WriteBuffer()
         self._spill = Spill(self.options)
         self._round = _Round()
+        self._flushing: _Flush | None = None
         self._carried: dict[Place, Running] = {}
         self._dropped: list[Running] = []
         self._numbers: dict[Place, int] = {}
@@ -117,7 +131,7 @@ class KeyedTableWriter:
         self._refuse_failed()
         for start in range(0, batch.num_rows, BATCH_ROWS):
             part = batch.slice(start, BATCH_ROWS)
-            rows = self._counted(with_kinds(part, None if kinds is None else kinds.slice(start, BATCH_ROWS)))
+            rows = self.counted(with_kinds(part, None if kinds is None else kinds.slice(start, BATCH_ROWS)))
             if not rows.num_rows:
                 continue
             if self._merger is None:
@@ -127,8 +141,12 @@ class KeyedTableWriter:
                 for merged, its in self._merger.push(rows.drop_columns([KIND]), rows.column(KIND)):
                     self._take_in(with_kinds(merged, its))
 
-    def _counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the rows that the options leave out."""
+    def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Without the rows that the options leave out.
+
+        Raises:
+            InvalidInputError: the merge engine takes no deletions, and there is one.
+        """
         merge = self.merge
         kinds = rows.column(KIND).to_numpy()
         if merge.ignore_delete or merge.ignore_update_before:
@@ -185,7 +203,7 @@ class KeyedTableWriter:
             (direct if self._suits_level0(part) else rest).append(part)
         if rest:
             self._spill.add(rest, self.store.env.executor)
-        self._flush(direct)
+        self._flush(direct, beside=not rest)
         if self._spill.full:
             self._flush((), self._spill.places)
 
@@ -207,39 +225,73 @@ class KeyedTableWriter:
             self._merging.buffer_plan(),
             lambda place, count: self._tree(place).numbers(count),
             self.store.env.executor,
+            ready=self._end_flush,
         )
 
-    def _flush(self, parts: Sequence[SortedRows], spilled: Collection[int] = ()) -> None:
-        """Merge rows and write them to level 0; with `spilled` places, what they have on disk goes in front."""
+    def _flush(self, parts: Sequence[SortedRows], spilled: Collection[int] = (), *, beside: bool = False) -> None:
+        """Merge rows and write them to level 0; with `spilled` places, what they have on disk goes in front.
+
+        With `beside` the files may still be on their way when this returns; `_end_flush` waits for them.
+        """
+        self._end_flush()
         waiting: dict[int, SortedRows | None] = {**dict.fromkeys(spilled), **{part.place: part for part in parts}}
         plan = self._merging.buffer_plan()
         for place in waiting:
             tree = self._tree(place)
             if tree.runs > self._compaction.stop_trigger:
                 tree.collect(wait=True)
-
-        written: dict[int, tuple[DataFile, ...]] = {}
-        errors: list[Exception] = []
+        flush = self._flushing = _Flush(tuple(waiting), tuple(spilled))
+        trees = {place: self._tree(place) for place in waiting}
 
         def act(place: int) -> None:
-            if errors:
+            if flush.errors:
                 return
             try:
-                written[place] = self._written(self._tree(place), place, waiting[place], plan)
+                flush.written[place] = self._written(trees[place], place, waiting[place], plan)
+                waiting[place] = None  # what is written is no longer needed in memory
             except Exception as error:  # noqa: BLE001 - raised once all of them have ended
-                errors.append(error)
+                flush.errors.append(error)
 
-        self.store.env.executor.map(act, list(waiting))
-        for place, files in written.items():
-            self._tree(place).add(files)
-        if errors:
-            raise errors[0]
-        for place in spilled:
+        executor = self.store.env.executor
+        # Compactions have the threads beside; behind a long one rows would wait for nothing.
+        if beside and all(tree.running is None for tree in self._round.trees.values()):
+            flush.task = executor.start(lambda: executor.map(act, flush.places))
+            return
+        executor.map(act, flush.places)
+        self._end_flush()
+
+    def _end_flush(self) -> None:
+        """Wait for the files that are on their way, and start the compactions that they make due.
+
+        Raises:
+            InvalidInputError: a row could not be merged.
+            StorageError: the storage failed.
+        """
+        flush = self._collected_flush()
+        if flush is None:
+            return
+        if flush.errors:
+            raise flush.errors[0]
+        for place in flush.spilled:
             self._spill.forget(place)
         if not self.options.write_only:
-            for place in waiting:
+            for place in flush.places:
                 self._tree(place).collect(wait=False)
                 self._tree(place).trigger()
+
+    def _collected_flush(self) -> _Flush | None:
+        """The flush that was under way, once it has ended; the trees know its files, and `abort` will find them."""
+        flush, self._flushing = self._flushing, None
+        if flush is None:
+            return None
+        if flush.task is not None:
+            try:
+                flush.task.result()
+            except Exception as error:  # noqa: BLE001 - told with those of the places
+                flush.errors.append(error)
+        for place, files in flush.written.items():
+            self._tree(place).add(files)
+        return flush
 
     def _written(self, tree: Tree, place: int, rest: SortedRows | None, plan: MergePlan) -> tuple[DataFile, ...]:
         writer = KeyedWriter(
@@ -351,6 +403,7 @@ class KeyedTableWriter:
     def abort(self) -> None:
         """Remove what was written and not yet prepared, and what compactions that still run will have written."""
         self._buffer.clear()
+        self._collected_flush()
         self._spill.clear()
         if self._merger is not None:
             self._merger.clear()
@@ -369,12 +422,15 @@ class KeyedTableWriter:
         """Look at the newest snapshot once per round: sequence numbers and levels continue from it."""
         if self._round.begun:
             return
-        snapshot = self.store.snapshots.latest()
+        snapshots, base_id = self.store.snapshots, self._base_id
+        snapshot = snapshots.latest() if base_id is None else snapshots.get(base_id) if base_id else None
         dynamic = self._dynamic_buckets(snapshot) if self.buckets.bucket == -1 else None
         self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic)
 
     def _dynamic_buckets(self, snapshot: Snapshot | None) -> DynamicBuckets:
         """The buckets of the last round, as long as nobody else changed them: those not committed are known nowhere."""
+        if self._assigned is not None:
+            return self._assigned
         kept = self._round.dynamic
         if kept is not None and self._round.snapshot == snapshot:
             return kept
@@ -440,8 +496,8 @@ class KeyedTableWriter:
         )
         bucket = Bucket(self.store, split, self._merging, self._files, self._compaction, self.options.thin)
         levels = build_levels(self._merging.files(restored.files), num_levels=self._compaction.num_levels)
-        remembered = self._numbers.pop(place, 0)
-        tree = Tree(bucket, levels, first_state(levels), max(restored.next_sequence, remembered), snapshot_id)
+        number = max(restored.next_sequence + self._skip, self._numbers.pop(place, 0))
+        tree = Tree(bucket, levels, first_state(levels), number, snapshot_id)
         running = self._carried.get(place)
         if running is not None:
             self._adopt(place, tree, running)
@@ -458,6 +514,17 @@ class KeyedTableWriter:
             self._dropped.append(running)
             tree.held = not running.task.done()
         del self._carried[place]
+
+
+@dataclass(slots=True)
+class _Flush:
+    """Rows of places on their way to level 0."""
+
+    places: tuple[int, ...]
+    spilled: tuple[int, ...]
+    task: Task[object] | None = None
+    written: dict[int, tuple[DataFile, ...]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
 
 
 @dataclass(slots=True)

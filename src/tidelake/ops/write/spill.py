@@ -4,7 +4,8 @@ Runs hold every version of a key that may still count, not merged ones: what com
 at once gives, also where parts merge differently (a value that is taken back before it is known). A run is cut into
 segments between two keys, so the windows of the merge hold all versions of their keys.
 
-Invariant: memory of a merge is about runs times a segment, or the versions of one key where those are more.
+Invariant: memory of a merge is about a block of rows, or runs times a segment, or the versions of one key, whichever is
+the most.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tidelake.ops.write.buffer import SortedRows
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 
 _SEGMENT_BYTES_MIN: Final = 64 << 10
+_HAND_SHARE: Final = 4
+"""A merge has a quarter of a block of rows in hand, so that its windows and what they become fit one as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,10 @@ class Spill:
             InvalidInputError: a version is one the engine does not accept.
             StorageError: the local disk failed.
         """
-        runs = [self._read(run) for run in self._runs.get(place, ())]
+        stored = self._runs.get(place, ())
+        # Segments are cut for as many runs as there may ever be. Of few runs several are taken at a time.
+        budget = self.options.block_bytes // _HAND_SHARE // max(len(stored), 1)
+        runs = [self._read(run, max(1, budget // self._segment_bytes)) for run in stored]
         if rest is not None:
             runs.append(iter([Window(rest.rows, rest.unique)]))
         for found in windows(runs, plan.keys):
@@ -129,19 +135,27 @@ class Spill:
 
     def _cuts(self, part: SortedRows) -> list[tuple[int, int]]:
         """Where a run is cut: about as large as lets every run of a merge have one segment in the buffer."""
-        target = max(_SEGMENT_BYTES_MIN, self.options.block_bytes // max(self.options.spill_files, 1))
         rows = part.rows.num_rows
-        step = max(1, int(rows * target / max(part.rows.nbytes, 1)))
+        step = max(1, int(rows * self._segment_bytes / max(part.rows.nbytes, 1)))
         wanted = np.arange(step, rows, step)
         places = np.searchsorted(part.starts, wanted)
         cuts = np.unique(part.starts[places[places < len(part.starts)]])
         return list(pairwise([0, *cuts.tolist(), rows]))
 
-    def _read(self, run: Run) -> Iterator[Window]:
+    @property
+    def _segment_bytes(self) -> int:
+        return max(_SEGMENT_BYTES_MIN, self.options.block_bytes // max(self.options.spill_files, 1))
+
+    def _read(self, run: Run, at_a_time: int) -> Iterator[Window]:
+        for first in range(0, len(run), at_a_time):
+            chosen = run[first : first + at_a_time]
+            rows = pa.concat_tables([self._rows(segment.extent) for segment in chosen])
+            yield Window(rows, all(segment.unique for segment in chosen))
+
+    def _rows(self, extent: Extent) -> pa.Table:
         assert self._file is not None
-        for segment in run:
-            with pa.ipc.open_stream(pa.py_buffer(self._file.read(segment.extent))) as stream:
-                yield Window(stream.read_all(), segment.unique)
+        with pa.ipc.open_stream(pa.py_buffer(self._file.read(extent))) as stream:
+            return stream.read_all()
 
 
 # ------------------------------------------------------------------------------------------------ windows

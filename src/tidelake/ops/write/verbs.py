@@ -42,6 +42,7 @@ from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 if TYPE_CHECKING:  # append tables do without the tree
+    from tidelake.ops.write.assign import DynamicBuckets
     from tidelake.ops.write.keyed import KeyedTableWriter
     from tidelake.ops.write.rebase import InProcessRebaser
 
@@ -81,8 +82,10 @@ class Target:
         """Whether the table has a primary key."""
         return bool(self.store.schema.primary_keys)
 
-    def writer(self, *, overwrite: bool = False) -> AppendWriter | KeyedTableWriter:
-        """A writer of the table's rows.
+    def writer(
+        self, *, overwrite: bool = False, assigned: DynamicBuckets | None = None
+    ) -> AppendWriter | KeyedTableWriter:
+        """A writer of the table's rows; `assigned` knows their dynamic buckets where that is not left to the writer.
 
         Raises:
             UnsupportedError: the table is of a kind that is not written yet.
@@ -90,7 +93,7 @@ class Target:
         if self.is_keyed:
             from tidelake.ops.write.keyed import KeyedTableWriter
 
-            return KeyedTableWriter(self.store, self.paths, self.options, overwrite)
+            return KeyedTableWriter(self.store, self.paths, self.options, overwrite, assigned=assigned)
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
 
     @property
@@ -128,11 +131,9 @@ def run_write(
         CommitConflictError: others changed the same files.
         CommitUnknownError: the storage did not tell whether the commit is there.
     """
-    check_mode(mode)
-    if partition is not None and mode != "overwrite":
-        raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
-    if identifier is not None and not committer.filter_committed([identifier]):
-        return _made_visible(target, committer, CommitResult(repeated=True))
+    repeated = begin_write(target, committer, mode=mode, partition=partition, identifier=identifier)
+    if repeated is not None:
+        return repeated
     writer = target.writer(overwrite=mode != "append")
     try:
         field = target.options.get("rowkind.field")
@@ -142,10 +143,49 @@ def run_write(
     except BaseException:
         writer.abort()
         raise
-    committable = Committable(
-        messages=tuple(messages), identifier=BATCH_IDENTIFIER if identifier is None else identifier, operation=None
-    )
-    return _made_visible(target, committer, _commit(committer, committable, mode, partition))
+    return commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
+
+
+def begin_write(
+    target: Target,
+    committer: Committer,
+    *,
+    mode: str,
+    partition: Mapping[str, object] | None = None,
+    identifier: int | None = None,
+) -> CommitResult | None:
+    """Look at the arguments of a write; the result of it if it was committed before, else None.
+
+    Raises:
+        InvalidInputError: the mode is not known, or does not take a partition.
+    """
+    check_mode(mode)
+    if partition is not None and mode != "overwrite":
+        raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
+    if identifier is not None and not committer.filter_committed([identifier]):
+        return _made_visible(target, committer, CommitResult(repeated=True))
+    return None
+
+
+def commit_write(
+    target: Target,
+    committer: Committer,
+    messages: Sequence[CommitMessage],
+    *,
+    mode: str,
+    partition: Mapping[str, object] | None = None,
+    identifier: int | None = None,
+    guard: Guard | None = None,
+) -> CommitResult:
+    """Commit what writers prepared for one write; `guard` is asked before an append is published.
+
+    Raises:
+        CommitConflictError: others changed the same files; what was prepared is removed.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+    """
+    number = BATCH_IDENTIFIER if identifier is None else identifier
+    committable = Committable(messages=tuple(messages), identifier=number, operation=None)
+    return _made_visible(target, committer, _commit(committer, committable, mode, partition, guard))
 
 
 def _made_visible(target: Target, committer: Committer, result: CommitResult) -> CommitResult:
@@ -179,19 +219,23 @@ def check_mode(mode: str) -> None:
 
 
 def _commit(
-    committer: Committer, committable: Committable, mode: str, partition: Mapping[str, object] | None
+    committer: Committer,
+    committable: Committable,
+    mode: str,
+    partition: Mapping[str, object] | None,
+    guard: Guard | None = None,
 ) -> CommitResult:
     try:
         if mode == "append":
-            return committer.commit(replace(committable, operation="WRITE"))
+            return committer.commit(replace(committable, operation="WRITE"), guard=guard)
         dynamic = mode == "overwrite-dynamic"
         return committer.overwrite(replace(committable, operation="OVERWRITE"), partition, dynamic=dynamic)
     except REFUSALS:
-        _discard(committer, committable.messages, committable.identifier)
+        discard(committer, committable.messages, committable.identifier)
         raise
 
 
-def _discard(committer: Committer, messages: Sequence[CommitMessage], identifier: int = BATCH_IDENTIFIER) -> None:
+def discard(committer: Committer, messages: Sequence[CommitMessage], identifier: int = BATCH_IDENTIFIER) -> None:
     """Remove files that nobody will commit, as far as the storage lets us; the error on its way matters more."""
     with suppress(StorageError):
         committer.abort(messages, identifier=identifier)
@@ -313,7 +357,7 @@ def run_update(
         try:
             messages += _moved_rows(target, splits, where, updated)
         except BaseException:
-            _discard(committer, messages)
+            discard(committer, messages)
             raise
     result = _row_level(committer, messages, "UPDATE")
     return replace(result, rows=found.rows)
@@ -375,5 +419,5 @@ def _row_level(
     try:
         return committer.commit(Committable(messages=messages, operation=operation), guard=guard)
     except REFUSALS:
-        _discard(committer, messages)
+        discard(committer, messages)
         raise

@@ -1,0 +1,81 @@
+"""How an error of a task reaches the user as what it is, and not as a stack of another language.
+
+A task that can return something returns its error: Spark does not try again what is hopeless. Where it cannot, or
+where trying again may help, the error is raised with its parts inside its text, because the text is all that Spark
+keeps. The parts are plain text again: what a text says is never run.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from pyspark.errors import PySparkException
+
+from tidelake import errors
+from tidelake.errors import StorageError, TidelakeError
+
+T = TypeVar("T")
+_CARRIED: Final = re.compile(r"tidelake-error<([A-Za-z0-9+/=]+)>")
+
+
+class CarriedError(RuntimeError):
+    """An error on its way through Spark."""
+
+    def __init__(self, error: TidelakeError) -> None:
+        parts = [type(error).__name__, error.message, error.code, error.hint, error.facts]
+        packed = base64.b64encode(json.dumps(parts).encode()).decode("ascii")
+        super().__init__(f"{error}\ntidelake-error<{packed}>")
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CarriedError, (self.error,)
+
+
+@contextmanager
+def told_as_it_was() -> Iterator[None]:
+    """Around a job: an error that one of its tasks carried comes out as itself.
+
+    Raises:
+        TidelakeError: a task failed with it, every time that Spark tried.
+    """
+    try:
+        yield
+    except PySparkException as failure:
+        error = carried(str(failure))
+        if error is None:
+            raise
+        raise error from None
+
+
+def carried(text: str) -> TidelakeError | None:
+    """The error that a text carries."""
+    found = _CARRIED.search(text)
+    if found is None:
+        return None
+    try:
+        name, message, code, hint, facts = json.loads(base64.b64decode(found.group(1), validate=True))
+        kind = getattr(errors, name) if name in errors.__all__ else TidelakeError
+        error: TidelakeError = kind(message, code=code, hint=hint)
+        error.facts = {str(key): str(value) for key, value in facts.items()}
+    except (ValueError, TypeError, AttributeError):
+        return None  # somebody else's text
+    return error
+
+
+def outcome(work: Callable[[], T]) -> T | TidelakeError:
+    """What the work returns, or the error that trying again cannot help.
+
+    Raises:
+        CarriedError: the storage failed, and Spark may try again.
+    """
+    try:
+        return work()
+    except StorageError as error:
+        raise CarriedError(error) from error
+    except TidelakeError as error:
+        return error

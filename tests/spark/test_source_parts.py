@@ -1,0 +1,222 @@
+"""The pieces of the data source on their own: what crosses processes, what an abort may remove, what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import LongType, StringType, StructType
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.engines.spark import source_write
+from tidelake.engines.spark.source import SourceOptions, TidelakeSource
+from tidelake.engines.spark.source_read import to_predicate
+from tidelake.engines.spark.source_write import STRIPE, TableWriter, by_bucket
+from tidelake.errors import CommitUnknownError, InvalidInputError, UnsupportedError
+from tidelake.expr.tree import And, Compare, IsNull, Not, StartsWith
+from tidelake.ops.commit.publish import FileSystemPublisher
+from tidelake.spec.type_codec import parse_type
+from tidelake.table import Table
+
+STRUCT = StructType().add("id", LongType()).add("v", StringType())
+
+
+@pytest.fixture
+def keyed(lake: Lake) -> Table:
+    return lake.create_table("db.k", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options={"bucket": "1"})
+
+
+class Task:
+    """Stands for the context of a task."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def partitionId(self) -> int:  # noqa: N802 - PySpark's name
+        return self.number
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802 - PySpark's name
+        return None
+
+
+def source(table: Table, **options: str) -> TidelakeSource:
+    return TidelakeSource({"path": table.location, **options})
+
+
+def writer(table: Table, *, overwrite: bool = False) -> TableWriter:
+    made = source(table).writer(STRUCT, overwrite)
+    assert isinstance(made, TableWriter)
+    return made
+
+
+def written(made: TableWriter, task: int, monkeypatch: pytest.MonkeyPatch, **row: Any) -> Any:
+    """What a task returns that writes one row, as it reaches the committing process."""
+    monkeypatch.setattr(source_write.TaskContext, "get", lambda: Task(task))
+    again = pickle.loads(pickle.dumps(made))
+    return pickle.loads(pickle.dumps(again.write(iter([pa.RecordBatch.from_pylist([row])]))))
+
+
+def files_of(table: Table) -> int:
+    return len(list(table.store.env.io.list("bucket-0")))
+
+
+def test_rows_that_another_commit_overtook_are_numbered_above_it(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed.write([{"id": 1, "v": "first"}])
+    slow = writer(keyed)
+    parts = [written(slow, task, monkeypatch, id=1, v=f"slow {task}") for task in range(3)]
+    for _ in range(2):
+        quick = writer(keyed)
+        quick.commit([written(quick, 5, monkeypatch, id=1, v="quick")])
+    slow.commit([parts[2], parts[0], parts[1]])
+    assert keyed.to_arrow().to_pylist() == [{"id": 1, "v": "slow 2"}]
+    assert keyed.check(deep=True, rows=True).ok
+
+
+def test_a_task_starts_from_the_snapshot_that_was_planned(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = writer(keyed)
+    early = written(made, 1, monkeypatch, id=1, v="task 1")
+    keyed.write([{"id": 1, "v": "between"}])
+    late = written(made, 0, monkeypatch, id=1, v="task 0")
+    assert (late.messages[0].data.new_files[0].min_sequence, early.messages[0].data.new_files[0].min_sequence) == (
+        0,
+        STRIPE,
+    )
+    made.commit([late, early])
+    assert keyed.to_arrow().to_pylist() == [{"id": 1, "v": "task 1"}]
+
+
+def test_stripes_that_run_into_each_other_are_refused(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = writer(keyed)
+    part = written(made, 0, monkeypatch, id=1, v="a")
+    with pytest.raises(UnsupportedError, match="more rows"):
+        by_bucket([part, part], renumber=False)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_abort_after_a_commit_removes_nothing(keyed: Table, monkeypatch: pytest.MonkeyPatch, failed: bool) -> None:
+    made = writer(keyed)
+    part = written(made, 0, monkeypatch, id=1, v="a")
+    made.commit([part])
+    made.abort([part, None] if failed else [part])
+    assert keyed.to_arrow().to_pylist() == [{"id": 1, "v": "a"}]
+
+
+def test_an_abort_after_a_commit_of_unknown_outcome_removes_nothing(
+    keyed: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(keyed)
+    part = written(made, 0, monkeypatch, id=1, v="a")
+
+    def lost(*_: object, **__: object) -> None:
+        raise CommitUnknownError("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystemPublisher, "publish", lost)
+        with pytest.raises(CommitUnknownError):
+            made.commit([part])
+    made.abort([part])
+    assert files_of(keyed) == 1
+
+
+def test_an_abort_removes_what_tasks_wrote_when_another_failed(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = writer(keyed)
+    part = written(made, 0, monkeypatch, id=1, v="a")
+    made.abort([part, None])
+    assert files_of(keyed) == 0
+
+
+def test_building_readers_and_writers_changes_nothing(lake: Lake, keyed: Table) -> None:
+    before = sorted(each.name for each in lake.env.io.list("db.db/k"))
+    for _ in range(3):
+        source(keyed).writer(STRUCT, True)
+        source(keyed).reader(STRUCT)
+        TidelakeSource({"path": f"{lake.location}/db.db/fresh"}).writer(STRUCT, False)
+    assert sorted(each.name for each in lake.env.io.list("db.db/k")) == before
+    assert "db.fresh" not in lake
+
+
+def test_a_table_that_another_job_made_meanwhile_is_not_written_to(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = TidelakeSource({"path": f"{lake.location}/db.db/fresh"}).writer(STRUCT, False)
+    assert isinstance(made, TableWriter)
+    part = written(made, 0, monkeypatch, id=1, v="a")
+    other = lake.create_table("db.fresh", {"id": "BIGINT"})
+    with pytest.raises(InvalidInputError, match="made by another job"):
+        made.commit([part])
+    assert other.latest_snapshot() is None
+
+
+@pytest.mark.parametrize(
+    "table_options", [{}, {"bucket": "1", "merge-engine": "first-row"}], ids=["dynamic buckets", "first-row"]
+)
+def test_tables_whose_rows_need_a_shuffle_are_refused_with_what_to_use(
+    lake: Lake, table_options: Mapping[str, object]
+) -> None:
+    table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options=table_options)
+    with pytest.raises(UnsupportedError) as caught:
+        source(table).writer(STRUCT, False)
+    assert "table.write(df)" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("struct", "said"),
+    [
+        (StructType().add("id", LongType()).add("w", StringType()), "does not have"),
+        (StructType().add("v", StringType()), "must not be null"),
+        (StructType().add("id", StructType().add("a", LongType())), "does not fit"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_before_a_task_runs(keyed: Table, struct: StructType, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        source(keyed).writer(struct, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "temporary view"),
+        ({"database": "db", "table": "t"}, "not named"),
+        ({"warehouse": "w", "path": "p"}, "both"),
+        ({"warehouse": "w", "table": "t"}, "database.table"),
+        ({"catalog": "c", "table": "t"}, "catalogs"),
+        ({"paths": "[]"}, "several paths"),
+        ({"path": "p", "numpartitions": "none"}, "number of tasks"),
+        ({"path": "p", "partitionoverwritemode": "some"}, "overwrite mode"),
+        ({"path": "p", "columns": "[1"}, "JSON"),
+    ],
+)
+def test_options_that_name_no_table_or_say_nothing_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        SourceOptions.parse(given)
+
+
+def test_credentials_are_not_shown() -> None:
+    options = SourceOptions.parse({"path": "s3://b/t", "storage.secret_access_key": "hush", "branch": "b"})
+    assert options.storage == {"secret_access_key": "hush"}
+    assert options.table == {"branch": "b"}
+    assert "hush" not in repr(options)
+
+
+def test_only_filters_that_mean_the_same_are_translated() -> None:
+    types = {name: parse_type(text) for name, text in {"i": "INT", "s": "STRING", "x": "DOUBLE", "f": "FLOAT"}.items()}
+    i, s, x, f = (("i",), ("s",), ("x",), ("f",))
+    assert to_predicate(ds.GreaterThan(i, 3), types) == Compare("i", ">", 3)
+    assert to_predicate(ds.Not(ds.EqualTo(s, "a")), types) == Not(Compare("s", "=", "a"))
+    assert to_predicate(ds.StringStartsWith(s, "a"), types) == StartsWith("s", "a")
+    assert to_predicate(ds.EqualNullSafe(i, None), types) == IsNull("i")
+    assert to_predicate(ds.EqualNullSafe(i, 1), types) == And((Not(IsNull("i")), Compare("i", "=", 1)))
+    assert to_predicate(ds.LessThan(x, 1.0), types) == Compare("x", "<", 1.0)
+    for left in (
+        ds.GreaterThan(x, 1.0),
+        ds.Not(ds.LessThan(x, 1.0)),
+        ds.EqualTo(f, 1.0),
+        ds.EqualTo(i, 1 << 40),
+        ds.EqualTo(i, True),
+        ds.StringEndsWith(s, "a"),
+        ds.EqualTo(("i", "j"), 1),
+        ds.In(s, ("a", None)),
+    ):
+        assert to_predicate(left, types) is None, left
