@@ -46,13 +46,14 @@ unit: setup
 	@$(PYTEST) tests/unit -n 2
 
 test: setup ## all tests that need no Java and no other implementation
-	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --dist loadgroup
+	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --dist loadgroup --durations 30
 
 cluster: setup ## tests that start and kill Spark processes of their own
 	@$(PYTEST) -m cluster tests/spark
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
-	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat
+	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
+	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --dist loadgroup --durations 20
 
 soak: setup ## the long versions of the fault tests, before a release
 	@$(PYTEST) tests/soak -n 2 --timeout 3600

@@ -13,7 +13,7 @@ from spark_session import spark
 
 __all__ = ["spark"]
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("spark")]
 
 COLUMNS = {
     "k": "INT NOT NULL",

@@ -65,7 +65,7 @@ def test_a_large_fleet_is_killed_two_hundred_times(engine: str, tmp_path: Path) 
 @pytest.mark.parametrize("run", range(20))
 def test_contention_on_one_bucket(run: int, tmp_path: Path) -> None:
     options = {**contention.SUMS, "write-only": str(run % 2 == 0).lower()}
-    contention.contend(Place(str(tmp_path)), options, processes=8 + 8 * (run % 3 == 2), turns=20)
+    contention.contend(Place(str(tmp_path)), options, processes=8 + 8 * (run % 3 == 2), turns=30)
 
 
 def test_ten_minutes_of_reading_beside_maintenance(tmp_path: Path) -> None:
