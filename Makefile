@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test cluster compat soak bench bench-spark bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test cluster compat compat-all soak bench bench-spark bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ cluster: setup ## tests that start and kill Spark processes of their own
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
 	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --dist loadgroup --durations 20
+
+compat-all: export TIDELAKE_EVERY_CELL := 1
+compat-all: compat ## the same with every cell of its largest matrix, before a release
 
 soak: setup ## the long versions of the fault tests, before a release
 	@$(PYTEST) tests/soak -n 2 --timeout 3600

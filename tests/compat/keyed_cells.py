@@ -465,6 +465,14 @@ def deal() -> Iterator[Cell]:
                 yield cell(name, FORMATS[(number + place) % 3], buckets)
 
 
+def third(cells: Sequence[Cell]) -> list[Cell]:
+    """A third of the cells of every feature, of each at least one, not the same third of all."""
+    by_feature: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_feature.setdefault(cell.feature, []).append(cell)
+    return [cell for number, found in enumerate(by_feature.values()) for cell in found[number % 3 :: 3]]
+
+
 def golden_cells() -> Iterator[tuple[Cell, tuple[str, ...]]]:
     """One cell of each feature for the newest release, and on a plain layout for the older ones; with the releases."""
     dealt: dict[str, list[Cell]] = {}
