@@ -16,6 +16,7 @@ __all__ = ["cluster", "lake", "spark"]
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of them in one process: a session for each would take the memory and the cores."""
     for item in items:

@@ -52,6 +52,8 @@ from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 DAY_MS = 86_400_000
+_TICK_MS = 1_000
+"""Times of files are those of the last tick of a clock, a little behind."""
 _LOOKS = 5
 _CANDIDATE = pa.schema([("path", pa.large_string()), ("name", pa.large_string()), ("size", pa.int64())])
 _EXTERNAL = ("data-file.external-paths", "global-index.external-path")
@@ -131,7 +133,7 @@ def run_orphans(store: TableStore, plan: OrphanPlan) -> tuple[str, ...]:
     """
     if not plan.paths or plan.view is None:
         return ()
-    if plan.older_than_ms > _storage_now_ms(store) - DAY_MS:
+    if plan.older_than_ms > _storage_now_ms(store) - DAY_MS + _TICK_MS:
         raise InvalidInputError(
             "by the clock of the storage the orphans may be younger than a day", hint="check the clock of this machine"
         )
