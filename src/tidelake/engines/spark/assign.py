@@ -22,7 +22,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tidelake.engines.spark.buckets import TASK, arrow_udf, fitted, named, raw, task_of
+from tidelake.engines.spark.buckets import TASK, arrow_udf, fitted, raw, task_of
+from tidelake.engines.spark.conditions import column_named as named
 from tidelake.engines.spark.failures import CarriedError
 from tidelake.engines.spark.remote import TableRef
 from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError

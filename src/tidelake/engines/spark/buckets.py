@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from tidelake.engines.spark.conditions import column_named as named
 from tidelake.engines.spark.types import to_spark
 from tidelake.errors import InvalidInputError
 from tidelake.ops.scan.options import BucketOptions
@@ -108,11 +109,6 @@ class _Assign:
 
 
 # ------------------------------------------------------------------------------------------------ columns
-
-
-def named(name: str) -> Column:
-    """A column by its name, whatever characters that has."""
-    return f.col(f"`{name.replace('`', '``')}`")
 
 
 def raw(columns: Sequence[str], field: Field) -> Column:
