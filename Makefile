@@ -46,14 +46,14 @@ unit: setup
 	@$(PYTEST) tests/unit -n 2
 
 test: setup ## all tests that need no Java and no other implementation
-	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --dist loadgroup --durations 30
+	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --durations 30
 
 cluster: setup ## tests that start and kill Spark processes of their own
 	@$(PYTEST) -m cluster tests/spark
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
-	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --dist loadgroup --durations 20
+	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --durations 20
 
 compat-all: export TIDELAKE_EVERY_CELL := 1
 compat-all: compat ## the same with every cell of its largest matrix, before a release

@@ -13,7 +13,7 @@ from spark_session import spark
 
 __all__ = ["spark"]
 
-pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.oracle
 
 COLUMNS = {
     "k": "INT NOT NULL",

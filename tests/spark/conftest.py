@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,6 @@ from spark_session import spark
 from tidelake.catalog.filesystem import Lake
 
 __all__ = ["cluster", "lake", "spark"]
-
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """All of them in one process: a session for each would take the memory and the cores.
-
-    A wrapper, so that it runs before xdist looks at the groups.
-    """
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    yield
 
 
 @pytest.fixture
