@@ -83,8 +83,9 @@ class Bitmap32(_Union):
 
     def unite(self, one: bytes, other: bytes) -> bytes:
         """See `_Union.unite`."""
-        bitmaps = self._library("pyroaring").BitMap
-        left, right = bitmaps.deserialize(one), bitmaps.deserialize(other)
+        from pyroaring import BitMap  # importing should stay quick
+
+        left, right = BitMap.deserialize(one), BitMap.deserialize(other)
         left |= right
         left.run_optimize()
         return bytes(left.serialize())
@@ -96,12 +97,12 @@ class Bitmap64(_Union):
 
     def unite(self, one: bytes, other: bytes) -> bytes:
         """See `_Union.unite`."""
-        bitmaps = self._library("pyroaring").BitMap
+        from pyroaring import BitMap  # see above
 
         def join(own: Container, more: Container | None) -> Container:
-            left = bitmaps.deserialize(_portable(own))
+            left = BitMap.deserialize(_portable(own))
             if more is not None:
-                left |= bitmaps.deserialize(_portable(more))
+                left |= BitMap.deserialize(_portable(more))
             left.run_optimize()
             return _container(bytes(left.serialize()))
 
