@@ -19,7 +19,7 @@ def test_8_processes_with_30_commits_each_on_one_local_table(tmp_path: Path) -> 
 
 
 def test_processes_that_share_a_user_name_lose_nothing_to_each_other(tmp_path: Path) -> None:
-    contend(Place(str(tmp_path)), processes=4, commits=10, user="etl")
+    contend(Place(str(tmp_path)), processes=3, commits=8, user="etl")
 
 
 def test_two_numbered_jobs_that_repeat_every_commit_publish_each_once(tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_two_numbered_jobs_that_repeat_every_commit_publish_each_once(tmp_path: 
 
 
 @pytest.mark.s3
-def test_4_processes_with_20_commits_each_on_one_table_in_s3(s3_options: dict[str, str]) -> None:
-    contend(Place(f"s3://{BUCKET}/contention", s3_options), processes=4, commits=20)
+def test_3_processes_with_8_commits_each_on_one_table_in_s3(s3_options: dict[str, str]) -> None:
+    contend(Place(f"s3://{BUCKET}/contention", s3_options), processes=3, commits=8)
 
 
 def test_of_processes_that_create_one_table_exactly_one_wins(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fault import test_contention as contention
+from fault import test_contention_rows as contention_rows
 from fault import test_every_io as every_io
 from fault import test_interleaving as interleaving
 from fault import test_random_faults as random_faults
@@ -64,6 +65,12 @@ def test_three_thousand_seeds_of_random_faults(part: int) -> None:
 @pytest.mark.parametrize("run", range(20))
 def test_contention_on_disk(run: int, tmp_path: Path) -> None:
     contention.contend(Place(str(tmp_path)), processes=8 + 8 * (run % 2), commits=30 - 10 * (run % 2))
+
+
+@pytest.mark.parametrize("run", range(5))
+def test_contention_over_rows(run: int, tmp_path: Path) -> None:
+    options = {"bucket": "3", "bucket-key": "id"} if run % 2 else {}
+    contention_rows.contend(Place(str(tmp_path)), options, writers=8, turns=15)
 
 
 @pytest.mark.s3
