@@ -9,7 +9,7 @@ import pytest
 
 import tidelake as tl
 from tidelake.lsm.coded import Coded
-from tidelake.ops.read.keyed import BATCH_ROWS, hand_rows
+from tidelake.ops.read.keyed import HAND_ROWS, hand_rows
 from tidelake.table import Table
 
 COLUMNS = {"shop": "STRING NOT NULL", "k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -108,10 +108,10 @@ def test_engines_that_look_at_their_keys_get_them(tmp_path, engine):
 
 def test_a_merge_has_as_much_of_a_run_in_hand_as_its_share_and_the_width_of_its_rows_allow():
     narrow, wide = [pa.int32(), pa.int32()], [pa.string()] * 100
-    assert hand_rows([10_000_000, 5_000_000], narrow) == [BATCH_ROWS, BATCH_ROWS]
+    assert hand_rows([10_000_000, 5_000_000], narrow) == [HAND_ROWS, HAND_ROWS]
     base, small, tiny = hand_rows([10_000_000, 1_000_000, 1], narrow)
-    assert (base, small, tiny) == (BATCH_ROWS, BATCH_ROWS // 4, BATCH_ROWS // 4)
-    assert hand_rows([10_000_000, 3_000_000], narrow)[1] == BATCH_ROWS * 3 // 5
-    assert hand_rows([1000, 1000], wide)[0] < BATCH_ROWS // 16
+    assert (base, small, tiny) == (HAND_ROWS, HAND_ROWS // 4, HAND_ROWS // 4)
+    assert hand_rows([10_000_000, 3_000_000], narrow)[1] == HAND_ROWS * 3 // 5
+    assert hand_rows([1000, 1000], wide)[0] < HAND_ROWS // 16
     assert sum(hand_rows([1000] * 64, narrow)) == sum(hand_rows([1000] * 128, narrow))
     assert all(rows > 0 for rows in hand_rows([0, 0], []))

@@ -34,7 +34,7 @@ from tidelake.store.table_store import TableStore
 
 BATCH_ROWS = 1 << 17
 """Rows that are looked through at a time."""
-_HAND_ROWS = 1 << 20
+HAND_ROWS = 1 << 20
 """Rows of a run that a merge has in hand at most."""
 _HAND_BYTES, _TEXT_BYTES, _FEW_ROWS = 24 << 20, 32, 1 << 12
 """About how much of a run is in hand, what a value without a fixed width is taken for, and rows that are worth it."""
@@ -237,7 +237,7 @@ def hand_rows(runs: Sequence[int], types: Sequence[pa.DataType]) -> list[int]:
     """
     width = sum(dtype.bit_width // 8 if pa.types.is_primitive(dtype) else _TEXT_BYTES for dtype in types)
     share = _HANDS_MAX / max(_HANDS_MAX, len(runs))
-    most = min(_HAND_ROWS, max(_FEW_ROWS, int(_HAND_BYTES * share) // max(width, 1)))
+    most = min(HAND_ROWS, max(_FEW_ROWS, int(_HAND_BYTES * share) // max(width, 1)))
     largest = max([1, *runs])
     return [max(most * 2 * rows // largest, most // 4) if rows * 2 < largest else most for rows in runs]
 
