@@ -204,7 +204,7 @@ class Committer:
 
     def _remove(self, messages: tuple[Sequence[CommitMessage], Sequence[CommitMessage]]) -> None:
         """Remove the files that the first messages have and the second have not; what stays is an orphan."""
-        gone, kept = (plan_abort(each, self._store.layout, self._path_of) for each in messages)
+        gone, kept = (plan_abort(each, self._path_of, self._paths.index) for each in messages)
         for path in set(gone).difference(kept):
             with suppress(StorageError):
                 self._store.env.io.delete(path)
@@ -435,7 +435,7 @@ class Committer:
         return self.commit(committable, recovering=True)
 
     def _lost_file(self, messages: Sequence[CommitMessage]) -> str | None:
-        paths = plan_abort(messages, self._store.layout, self._path_of)
+        paths = plan_abort(messages, self._path_of, self._paths.index)
         return next((path for path in paths if not self._store.env.io.exists(path)), None)
 
     def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
@@ -444,7 +444,7 @@ class Committer:
         Raises:
             StorageError: the storage failed; some files may be left.
         """
-        paths = plan_abort(messages, self._store.layout, self._path_of)
+        paths = plan_abort(messages, self._path_of, self._paths.index)
         kept = referenced_names(messages)
         reason = self._doubt(identifier)
         if reason is not None:

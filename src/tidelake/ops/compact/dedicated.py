@@ -277,7 +277,7 @@ class DedicatedCompaction:
             fresh = entries.filter(pc.and_(added, pc.equal(entries.column("level"), 0)))
             self._forget({*(_places(entries) & self._trees.keys()), *_places(fresh)})
             return
-        for split in bucket_splits(entries, snapshot.id, desk.job.paths):
+        for split in bucket_splits(entries, snapshot.id, desk.job.paths, None):
             place = (split.partition, split.bucket)
             tree = self._trees.get(place)
             if tree is None:

@@ -64,7 +64,6 @@ def why(
 
     Raises:
         InvalidInputError: the table has no primary key, or the key is not whole.
-        UnsupportedError: rows are marked deleted by deletion vectors.
     """
     schema = store.schema
     if not schema.primary_keys:

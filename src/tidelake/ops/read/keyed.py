@@ -24,7 +24,7 @@ from tidelake.lsm.files import RunFile, run_files
 from tidelake.lsm.kernel import MergePlan, Piece, merge
 from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
-from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.append import ReadRequest, live_rows, read_data_file
 from tidelake.ops.scan.split import Split
 from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.data_file import DataFile
@@ -117,12 +117,12 @@ def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
         InvalidInputError: a version is one that the merge engine does not accept.
     """
     if split.raw_convertible:
-        return sum(file.row_count for file in split.files)
+        return live_rows(store, split, split.files)
     columns = merge_columns(merging.schema, merging.options, ())
     count = 0
     for section in partition_files(merging.files(split.files)):
         if _needs_no_merge(section):
-            count += sum(file.meta.row_count for file in section.files)
+            count += live_rows(store, split, (file.meta for file in section.files))
         else:
             one = (merging.schema.trimmed_primary_keys[-1],)  # enough to count by
             merged = merge_section(store, split, section, merging, columns, drop_retracts=True, output=one)

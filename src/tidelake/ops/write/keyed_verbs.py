@@ -182,7 +182,6 @@ class CopyOnWrite:
             CommitConflictError: the table has rows of a newer schema than this job knows.
             FormatError: a file is missing or damaged; nothing is left behind.
             InvalidInputError: a new value does not fit, or a version cannot be merged; nothing is left behind.
-            UnsupportedError: rows are marked deleted by deletion vectors.
         """
         schema = self.store.schema
         live = find_live(self.store, self.store.snapshots.latest(), self.where, schema)
@@ -195,7 +194,7 @@ class CopyOnWrite:
         messages: list[CommitMessage] = []
         count = 0
         try:
-            for split in bucket_splits(entries, live.snapshot.id, self.paths):
+            for split in bucket_splits(entries, live.snapshot.id, self.paths, live.vectors):
                 message, hits = self._bucket(split, likely)
                 messages += [] if message is None else [message]
                 count += hits
@@ -327,7 +326,7 @@ class Unchanged:
         )
         metas = delta_manifests(self.store.manifests, snapshot)
         entries = read_changes(self.store.manifests, metas, partitions=partitions)
-        for split in bucket_splits(entries, snapshot.id, self.paths):
+        for split in bucket_splits(entries, snapshot.id, self.paths, None):
             message = by_place.get((split.partition, split.bucket))
             if message is None:
                 continue
