@@ -113,6 +113,20 @@ def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
     return _joined(found, plan.shown(rows).schema)
 
 
+def sort_versions(rows: pa.Table, plan: MergePlan) -> pa.Table:
+    """Rows in the order of their arrival as a merge would be fed with them: by key, versions of a key oldest first.
+
+    Raises:
+        InvalidInputError: a key is null.
+    """
+    (keys,) = window([plan.keys.encode(rows)], sorted_parts=False)
+    groups = _Groups.of(keys)
+    of_row = np.empty(rows.num_rows, np.int64)
+    of_row[groups.order] = np.repeat(np.arange(groups.count), groups.sizes)
+    rows = rows.combine_chunks()
+    return rows.take(pa.array(np.lexsort((*_ties(rows, np.arange(rows.num_rows), plan), of_row))))
+
+
 # ------------------------------------------------------------------------------------------------ changes
 
 
@@ -140,7 +154,7 @@ class Watch:
     """Which versions are new, and what a merge tells of the keys that have one."""
 
     top: int | None = None
-    """The level that holds what was known before: all others are new. None: level 0 is new, what lies above is known."""
+    """The level that holds what was known before, and all others are new. None: level 0 is new, all others are known."""
     below: Below | None = None
     """Looked into for keys that are new and not among what is known."""
     tells: bool = True

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.spec.data_file import DataFile
 
-__all__ = ["joined", "passing"]
+__all__ = ["joined", "made_by", "passing"]
 
 
 def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
-    """Compactions that followed each other as one: what lived only in between is in neither list."""
+    """Compactions that followed each other as one: what lived only in between is in neither list.
+
+    What they told of is kept in their order: a key may have changed in each of them.
+    """
     before: dict[tuple[str, int], DataFile] = {}
     after: dict[tuple[str, int], DataFile] = {}
     for increment in increments:
@@ -20,7 +23,19 @@ def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
                 before[file.file_name, file.level] = file
         for file in increment.after:
             after[file.file_name, file.level] = file
-    return CompactIncrement(before=tuple(before.values()), after=tuple(after.values()))
+    return CompactIncrement(
+        before=tuple(before.values()),
+        after=tuple(after.values()),
+        changelog_files=tuple(file for increment in increments for file in increment.changelog_files),
+    )
+
+
+def made_by(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
+    """The files that compactions wrote, without those that they only moved."""
+    kept = {file.file_name for file in joined(increments).before}
+    made = {file.file_name: file for increment in increments for file in increment.after}
+    told = (file for increment in increments for file in increment.changelog_files)
+    return (*(file for name, file in made.items() if name not in kept), *told)
 
 
 def passing(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:

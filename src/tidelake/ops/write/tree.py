@@ -20,7 +20,7 @@ from tidelake.lsm.levels import Levels
 from tidelake.lsm.pick import PickState
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.compact.keyed import Bucket, pick, run_compaction
-from tidelake.ops.write.increments import joined, passing
+from tidelake.ops.write.increments import joined, made_by, passing
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.index_manifest import IndexFile
 
@@ -42,8 +42,7 @@ class Running:
         """Wait for it and remove what it made; whether it failed no longer matters."""
         with suppress(Exception):
             increment = self.task.result()
-            moved = {file.file_name for file in increment.before}
-            remove_files(self.bucket, [file for file in increment.after if file.file_name not in moved])
+            remove_files(self.bucket, made_by([increment]))
 
 
 @dataclass(slots=True)
@@ -63,6 +62,8 @@ class Tree:
     missed: bool = False
     """Whether files came while a compaction ran, so that another may be due."""
     written: list[DataFile] = field(default_factory=list)
+    told: list[DataFile] = field(default_factory=list)
+    """Changelog files of what was written."""
     compacted: list[CompactIncrement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,9 +80,10 @@ class Tree:
         self.next_sequence += count
         return first
 
-    def add(self, files: Sequence[DataFile]) -> None:
-        """Take in new files of level 0."""
+    def add(self, files: Sequence[DataFile], changelog: Sequence[DataFile] = ()) -> None:
+        """Take in new files of level 0, and the changelog files of their rows."""
         self.written += files
+        self.told += changelog
         self.levels = self.levels.apply((), self.bucket.merging.files(files))
 
     def trigger(self, *, full: bool = False) -> None:
@@ -153,7 +155,7 @@ class Tree:
             read = {file.file_name for file in compact.before}
             written = (*(file for file in written if file.file_name not in read), *compact.after)
             named = {file.file_name for file in written}
-            nobodys += tuple(file for file in compact.before if file.file_name not in named)
+            nobodys += tuple(file for file in compact.before if file.file_name not in named) + compact.changelog_files
             compact = CompactIncrement()
         found = CommitMessage(
             partition=split.partition,
@@ -161,6 +163,7 @@ class Tree:
             total_buckets=split.total_buckets,
             data=DataIncrement(
                 new_files=written,
+                changelog_files=tuple(self.told),
                 new_index_files=() if new is None else (new,),
                 deleted_index_files=() if old is None else (old,),
             ),
@@ -175,10 +178,7 @@ class Tree:
         if self.running is not None:
             self.running.discard()
             self.running = None
-        kept = {file.file_name for file in joined(self.compacted).before}
-        made = (file for increment in self.compacted for file in increment.after)
-        remove_files(self.bucket, self.written)
-        remove_files(self.bucket, [file for file in made if file.file_name not in kept])
+        remove_files(self.bucket, [*self.written, *self.told, *made_by(self.compacted)])
 
 
 def remove_files(bucket: Bucket, files: Iterable[DataFile]) -> None:
