@@ -31,12 +31,11 @@ def numbered_changelog(table: Table, snapshot_id: int) -> list[tuple[int, str, d
     metas = changelog_manifests(store.manifests, store.snapshots.get(snapshot_id))
     schema = store.schema
     request = KeyedRequest(schema=schema, columns=schema.names, wanted=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
-    found = []
+    found: list[tuple[int, str, dict[str, Any]]] = []
     for split in bucket_splits(read_changes(store.manifests, metas), snapshot_id, table.paths):
         for file in split.files:
             for batch in read_data_file(store, split, file, request):
-                for row in batch.to_pylist():
-                    found.append((row.pop(SEQUENCE), WORDS[row.pop(KIND)], row))
+                found += [(row.pop(SEQUENCE), WORDS[row.pop(KIND)], row) for row in batch.to_pylist()]
     return found
 
 

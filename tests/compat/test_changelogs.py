@@ -1,4 +1,4 @@
-"""The changes that a table tells of, beside the real Paimon: the same rows, kinds and sequence numbers for the same writes.
+"""The changes that a table tells of, beside the real Paimon: the same rows, kinds and numbers for the same writes.
 
 Two tables get the same rows in the same commits, one from each side; what lies in the changelog files of each commit
 must be the same. Then one table is written by both in turns, and Paimon follows what we told of.

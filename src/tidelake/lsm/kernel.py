@@ -154,7 +154,7 @@ class Watch:
     """Which versions are new, and what a merge tells of the keys that have one."""
 
     top: int | None = None
-    """The level that holds what was known before, and all others are new. None: level 0 is new, all others are known."""
+    """The level that holds what was known before; all others are new. None: level 0 is new, all others are known."""
     below: Below | None = None
     """Looked into for keys that are new and not among what is known."""
     tells: bool = True

@@ -40,6 +40,11 @@ class Tree:
         found = None if chosen is None else BucketCompaction(self.bucket.split, self.levels, chosen)
         return found, replace(self, state=state)
 
+    def seen_at(self, snapshot_id: int) -> Tree:
+        """The tree, known to be as it was at a snapshot."""
+        known = max(self.bucket.split.snapshot_id, snapshot_id)
+        return replace(self, bucket=replace(self.bucket, split=replace(self.bucket.split, snapshot_id=known)))
+
     def after(self, message: CommitMessage) -> Tree:
         """The tree once a compaction of it is committed.
 
@@ -110,5 +115,9 @@ def compact_bucket(job: Job, step: BucketCompaction) -> CommitMessage:
     split = step.split
     increment, _ = run_compaction(_bucket(job, split), step.levels, step.compaction)
     return CommitMessage(
-        partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, compact=increment
+        partition=split.partition,
+        bucket=split.bucket,
+        total_buckets=split.total_buckets,
+        compact=increment,
+        base_snapshot_id=split.snapshot_id,
     )
