@@ -32,7 +32,7 @@ def numbered_changelog(table: Table, snapshot_id: int) -> list[tuple[int, str, d
     schema = store.schema
     request = KeyedRequest(schema=schema, columns=schema.names, wanted=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
     found: list[tuple[int, str, dict[str, Any]]] = []
-    for split in bucket_splits(read_changes(store.manifests, metas), snapshot_id, table.paths):
+    for split in bucket_splits(read_changes(store.manifests, metas), snapshot_id, table.paths, None):
         for file in split.files:
             for batch in read_data_file(store, split, file, request):
                 found += [(row.pop(SEQUENCE), WORDS[row.pop(KIND)], row) for row in batch.to_pylist()]

@@ -1,7 +1,8 @@
 """Compaction of one bucket of a primary-key table: what was picked is merged to a lower level, or only moved there.
 
 What a table asks of its compactions beside that is told by `watching`: older versions from below the output level are
-folded in, and what changed is written to changelog files. Rows past their record-level expiry are not read at all.
+folded in or marked as deleted, and what changed is written to changelog files. Rows past their record-level expiry are
+not read at all.
 
 New files belong to nobody until their message is committed. A file that is only moved keeps its name, in what was
 before and in what comes after; nothing here ever deletes it.
@@ -9,13 +10,12 @@ before and in what comes after; nothing here ever deletes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import UnsupportedError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.lsm.engines.build import MergeOptions
@@ -27,12 +27,17 @@ from tidelake.lsm.record_expiry import RecordExpiry, expiry_for
 from tidelake.lsm.rewrite import Rewrite, Step, Upgrade, plan_steps
 from tidelake.lsm.sections import Section
 from tidelake.ops.commit.messages import CompactIncrement
+from tidelake.ops.compact.marks import BucketVectors, Marks, vectors_in
+from tidelake.ops.compact.vectors import NO_UPDATE, IndexUpdate, run_update
 from tidelake.ops.compact.watching import Watching, watch_compaction
 from tidelake.ops.read.keyed import Merging, merge_section, watch_section
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import FileSource
+from tidelake.spec.index_manifest import IndexFile
 from tidelake.spec.stats_evolution import bounds_under
+from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import VectorOptions
 
 Change = Callable[[pa.Table], pa.Table]
 """Makes rows of others, fewer or changed."""
@@ -44,13 +49,43 @@ class Bucket:
 
     store: TableStore
     split: Split
-    """Where its files lie; the files of the split itself do not matter."""
+    """Where its files lie, and their deletion vectors; the files of the split itself do not matter."""
     merging: Merging
     files: FileOptions
     options: CompactionOptions
     thin: bool = False
     tells: bool = True
     """Whether changes are told, where the table has them told at all: nobody is told of what an overwrite does."""
+    vectors: BucketVectors | None = None
+    """Where the vectors of its files are kept; None where neither it has any nor the table wants any."""
+
+    def after(self, increment: CompactIncrement) -> Bucket:
+        """The bucket with the deletion vectors that a compaction of it left."""
+        if self.vectors is None or not (increment.new_index_files or increment.deleted_index_files):
+            return self
+        vectors = replace(self.vectors, indexes=increment.new_index_files)
+        return with_vectors(replace(self, vectors=vectors))
+
+
+def with_vectors(bucket: Bucket) -> Bucket:
+    """A bucket whose rows are read with the vectors that its index files hold."""
+    known, split = bucket.vectors, bucket.split
+    if known is None:
+        return bucket
+    found = vectors_in(known.indexes, known.paths, partition=split.partition, bucket=split.bucket)
+    return replace(bucket, split=replace(split, vectors=found))
+
+
+def bucket_vectors(
+    paths: DataPaths, options: Mapping[str, str], indexes: tuple[IndexFile, ...]
+) -> BucketVectors | None:
+    """Where a bucket with these index files keeps its vectors, if it needs any.
+
+    Raises:
+        InvalidInputError: an option is wrong.
+    """
+    wanted = VectorOptions.parse(options)
+    return BucketVectors(paths, wanted, indexes) if wanted.enabled or indexes else None
 
 
 def pick(
@@ -62,11 +97,23 @@ def pick(
         InvalidInputError: rows expire by a column that tells no time.
     """
     merge = MergeOptions.parse(bucket.merging.options)
-    if merge.deletion_vectors:
-        raise UnsupportedError("deletion vectors are not written yet", option="deletion-vectors.enabled")
     if full:
-        return plan_full_compaction(levels, bucket.options, expired=expired_files(bucket, levels.upper[-1])), state
-    return plan_compaction(levels, bucket.options, now_ms=now_ms, state=state, needs_lookup=merge.needs_lookup)
+        chosen = plan_full_compaction(
+            levels,
+            bucket.options,
+            expired=expired_files(bucket, levels.upper[-1]),
+            with_vectors=bucket.split.vectors.keys(),
+            deletion_vectors=merge.deletion_vectors,
+        )
+        return chosen, state
+    return plan_compaction(
+        levels,
+        bucket.options,
+        now_ms=now_ms,
+        state=state,
+        needs_lookup=merge.needs_lookup,
+        deletion_vectors=merge.deletion_vectors,
+    )
 
 
 def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
@@ -105,8 +152,9 @@ def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tu
         StorageError: the storage failed.
         InvalidInputError: a merge gives a null where the table has none, or rows expire by a column without a time.
     """
+    marks = Marks()
     watching = watch_compaction(
-        bucket.store, bucket.split, bucket.merging, bucket.files, levels, compaction, tells=bucket.tells
+        bucket.store, bucket.split, bucket.merging, bucket.files, levels, compaction, marks, tells=bucket.tells
     )
     steps = plan_steps(
         compaction,
@@ -121,6 +169,7 @@ def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tu
         for step in steps:
             work.carry_out(step)
         changelog = work.changelog.close()
+        update = _updated_vectors(bucket, work, marks)
     except BaseException:
         work.abort()
         raise
@@ -128,8 +177,28 @@ def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tu
         before=tuple(file.meta for file in work.before),
         after=tuple(file.meta for file in work.after),
         changelog_files=changelog,
+        new_index_files=update.new,
+        deleted_index_files=update.deleted,
     )
     return increment, levels.apply(work.before, work.after)
+
+
+def _updated_vectors(bucket: Bucket, work: _Work, marks: Marks) -> IndexUpdate:
+    """Write the vectors of the bucket anew, if any changed: files that were only moved keep theirs."""
+    if bucket.vectors is None:
+        return NO_UPDATE
+    moved = {file.name for file in work.after}
+    return run_update(
+        bucket.store,
+        bucket.vectors.paths,
+        bucket.vectors.indexes,
+        partition=bucket.split.partition,
+        bucket=bucket.split.bucket,
+        marked=marks.bitmaps(),
+        removed={file.name for file in work.before} - moved,
+        options=bucket.vectors.options,
+        rolled=False,
+    )
 
 
 class _Work:

@@ -1,9 +1,10 @@
 """What a compaction watches while it merges: which rows are new, what lies below them, and whether changes are told.
 
-Three kinds of tables ask for it. Where the first row of a key wins, keys are looked up below the output level, and
+Four kinds of tables ask for it. Where the first row of a key wins, keys are looked up below the output level, and
 those that exist there are left out. Where compactions look up (`changelog-producer=lookup`, `force-lookup`), rows of
-level 0 are merged with the version that lies below, so that every level holds whole rows. Where full compactions
-produce the changelog, what comes to the lowest level is compared with what was there.
+level 0 are merged with the version that lies below, so that every level holds whole rows. With deletion vectors that
+version is also marked as deleted, so that sorted levels hold each key once. Where full compactions produce the
+changelog, what comes to the lowest level is compared with what was there.
 
 Invariant: the changes of a compaction lead from what its inputs and the levels below showed without the new rows to
 what they show with them. Keys without a new row are not told of.
@@ -26,6 +27,7 @@ from tidelake.lsm.levels import Levels
 from tidelake.lsm.pick import Compaction
 from tidelake.lsm.rewrite import LookupRules
 from tidelake.ops.compact.lookup import LevelLookup
+from tidelake.ops.compact.marks import Marks
 from tidelake.ops.read.keyed import Ages, Merging, ages_of
 from tidelake.ops.scan.split import Split
 from tidelake.spec.types import Field
@@ -62,12 +64,14 @@ def watch_compaction(
     files: FileOptions,
     levels: Levels,
     compaction: Compaction,
+    marks: Marks,
     *,
     tells: bool,
 ) -> Watching:
     """What a compaction of these levels has to watch; no file is opened yet.
 
-    `tells` is False where changes are not told, whatever the table says.
+    Where the table has deletion vectors, rows that it supersedes are added to `marks`. `tells` is False where changes
+    are not told, whatever the table says.
 
     Raises:
         InvalidInputError: an option is wrong.
@@ -87,10 +91,12 @@ def watch_compaction(
     ages = ages_of((*compaction.files, *(file for level in below for file in level)))
     level0 = [file for file in compaction.files if file.level == 0]
     lookup: _Below | None = None
-    if level0 and any(below) and (values or first_wins):
+    if level0 and any(below) and (values or first_wins or merge.deletion_vectors):
         columns = (*merging.schema.names, SEQUENCE, KIND) if values else ()
         until = max(level0, key=lambda file: file.max_key)
         lookup = _Below(LevelLookup(store, split, merging, below, columns=columns, until=until), ages)
+        if merge.deletion_vectors:
+            lookup.marks = marks
     return Watching(
         watch=Watch(
             below=lookup,
@@ -105,7 +111,7 @@ def watch_compaction(
             last_wins=last_wins,
             format_changes=len({files.for_level(level).format for level in (0, output)}) > 1,
         ),
-        reads_moved=told,
+        reads_moved=told or (merge.deletion_vectors and lookup is not None),
     )
 
 
@@ -121,6 +127,7 @@ class _Below:
 
     def __init__(self, lookup: LevelLookup, ages: Ages) -> None:
         self._lookup = lookup
+        self.marks: Marks | None = None
         self._levels = np.array([file.level for file in lookup.files], np.int64)
         self._ages = np.array([ages.by_name[file.name] for file in lookup.files], np.int64)
 
@@ -129,4 +136,7 @@ class _Below:
         found = self._lookup.find(rows)
         places = np.flatnonzero(found.hits)
         files = found.files[places]
+        if self.marks is not None:
+            for number in np.unique(files).tolist():
+                self.marks.add(self._lookup.files[number].name, found.positions[places[files == number]])
         return Older(places, found.values, self._levels[files], self._ages[files])

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.index_manifest import IndexFile
 
-__all__ = ["joined", "made_by", "passing"]
+__all__ = ["joined", "made_by", "passing", "passing_indexes"]
 
 
 def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
@@ -17,7 +18,13 @@ def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
     """
     before: dict[tuple[str, int], DataFile] = {}
     after: dict[tuple[str, int], DataFile] = {}
+    new: dict[str, IndexFile] = {}
+    old: dict[str, IndexFile] = {}
     for increment in increments:
+        for index in increment.deleted_index_files:
+            if new.pop(index.file_name, None) is None:
+                old[index.file_name] = index
+        new |= {index.file_name: index for index in increment.new_index_files}
         for file in increment.before:
             if after.pop((file.file_name, file.level), None) is None:
                 before[file.file_name, file.level] = file
@@ -27,6 +34,8 @@ def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
         before=tuple(before.values()),
         after=tuple(after.values()),
         changelog_files=tuple(file for increment in increments for file in increment.changelog_files),
+        new_index_files=tuple(new.values()),
+        deleted_index_files=tuple(old.values()),
     )
 
 
@@ -44,3 +53,10 @@ def passing(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
     named = {file.file_name for file in (*whole.before, *whole.after)}
     made = {file.file_name: file for increment in increments for file in increment.after}
     return tuple(file for name, file in made.items() if name not in named)
+
+
+def passing_indexes(increments: Sequence[CompactIncrement]) -> tuple[IndexFile, ...]:
+    """Index files that one compaction made and a later one replaced."""
+    named = {index.file_name for index in joined(increments).new_index_files}
+    made = (index for increment in increments for index in increment.new_index_files)
+    return tuple(index for index in made if index.file_name not in named)

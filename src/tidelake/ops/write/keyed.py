@@ -31,7 +31,7 @@ from tidelake.lsm.levels import build_levels
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import first_state
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
-from tidelake.ops.compact.keyed import Bucket
+from tidelake.ops.compact.keyed import Bucket, bucket_vectors, with_vectors
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.split import Split
@@ -503,8 +503,17 @@ class KeyedTableWriter:
             total_buckets=self.buckets.bucket,
             files=(),
         )
-        bucket = Bucket(
-            self.store, split, self._merging, self._files, self._compaction, self.options.thin, not self.overwrite
+        bucket = with_vectors(
+            Bucket(
+                self.store,
+                split,
+                self._merging,
+                self._files,
+                self._compaction,
+                self.options.thin,
+                tells=not self.overwrite,
+                vectors=bucket_vectors(self.paths, self.table_options, restored.indexes),
+            )
         )
         levels = build_levels(self._merging.files(restored.files), num_levels=self._compaction.num_levels)
         number = max(restored.next_sequence + self._skip, self._numbers.pop(place, 0))
