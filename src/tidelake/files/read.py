@@ -80,6 +80,7 @@ def read_file(
     zone: str = "UTC",
     row_numbers: bool = False,
     skip: npt.NDArray[np.int64] | None = None,
+    only: npt.NDArray[np.int64] | None = None,
     share: tuple[int, int] = (0, 1),
     file_size: int | None = None,
     row_count: int | None = None,
@@ -103,6 +104,7 @@ def read_file(
         zone: The time zone of casts between timestamps with and without one.
         row_numbers: Whether to add the column `ROW_NUMBER`.
         skip: Places of rows in the file, ascending, each once: they were deleted and do not come out.
+        only: Places of rows in the file, ascending, each once: no others come out, and no groups of others are read.
         share: Which of how many parts of the file to read, by groups of rows; the parts together are the file.
         file_size: The size it must have; another one means that it is another file. Not looked at when None.
         row_count: The number of rows it must have, likewise.
@@ -129,7 +131,7 @@ def read_file(
         asked = set(dictionaries) - (where.columns() if where is not None else set())
         names = frozenset(each.found.name for each in wanted if each.found is not None and each.field.name in asked)
         open_source = functools.partial(ParquetSource, dictionaries=names)
-    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, share, stream)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, only, share, stream)
     return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
@@ -236,6 +238,7 @@ class _Pipeline:
         zone: str,
         row_numbers: bool,
         skip: npt.NDArray[np.int64] | None,
+        only: npt.NDArray[np.int64] | None,
         share: tuple[int, int],
         stream: bool,
     ) -> None:
@@ -247,6 +250,7 @@ class _Pipeline:
         self._zone = zone
         self._row_numbers = row_numbers
         self._skip = skip if skip is not None and len(skip) else None
+        self._only = only
         self._share = share
         self._stream = stream
         schema = row_to_arrow([source.field for source in wanted])
@@ -266,6 +270,8 @@ class _Pipeline:
                     given=self._skip[-1],
                 )
             groups = [group for group in groups if not self._is_gone(group)]
+        if self._only is not None:
+            groups = [group for group in groups if len(_among(self._only, group.first_row, group.row_count))]
         if self._where is not None and groups:
             groups = source.matching(groups, self._where, self._needed)
         part, parts = self._share
@@ -276,7 +282,8 @@ class _Pipeline:
                 yield from self._filtered(source, group, self._where)
 
     def _is_gone(self, group: Group) -> bool:
-        return 0 < group.row_count == len(self._deleted(group.first_row, group.row_count))
+        assert self._skip is not None
+        return 0 < group.row_count == len(_among(self._skip, group.first_row, group.row_count))
 
     def _plain(self, source: FileSource, group: Group) -> Iterator[pa.RecordBatch]:
         first = group.first_row
@@ -346,18 +353,17 @@ class _Pipeline:
             found[source.field.name] = pa.chunked_array(chunks, target)
         return found
 
-    def _deleted(self, first: int, rows: int) -> npt.NDArray[np.int64]:
-        """Places of deleted rows among these, counted from the first of them."""
-        assert self._skip is not None
-        low, high = np.searchsorted(self._skip, (first, first + rows))
-        return self._skip[low:high] - first
-
     def _kept(self, first: int, rows: int) -> np.ndarray | None:
-        deleted = () if self._skip is None else self._deleted(first, rows)
-        if not len(deleted):
-            return None
-        keep = np.ones(rows, dtype=bool)
-        keep[deleted] = False
+        """Which of some rows come out, as far as places tell; None for all."""
+        keep: np.ndarray | None = None
+        if self._only is not None:
+            keep = np.zeros(rows, dtype=bool)
+            keep[_among(self._only, first, rows)] = True
+        if self._skip is not None:
+            deleted = _among(self._skip, first, rows)
+            if len(deleted):
+                keep = np.ones(rows, dtype=bool) if keep is None else keep
+                keep[deleted] = False
         return keep
 
     def _out(
@@ -375,6 +381,12 @@ class _Pipeline:
         for batch in table.to_batches(max_chunksize=self._batch_rows):
             if batch.num_rows:
                 yield batch
+
+
+def _among(places: npt.NDArray[np.int64], first: int, rows: int) -> npt.NDArray[np.int64]:
+    """Those of sorted places that lie among some rows, counted from the first of these."""
+    low, high = np.searchsorted(places, (first, first + rows))
+    return places[low:high] - first
 
 
 def _with_dictionaries(schema: pa.Schema, arrays: Sequence[pa.ChunkedArray]) -> pa.Schema:

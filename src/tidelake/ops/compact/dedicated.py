@@ -318,8 +318,9 @@ class DedicatedCompaction:
         by_time = CompactionOptions.parse(job.options).optimization_interval_ms is not None
         now = local_time_ms(job.store.env.clock)
         found = []
+        seen_id = 0 if self._seen is None else self._seen.id
         for place in [each for each in self._trees if by_time or each in self._news]:
-            due, self._trees[place] = self._trees[place].due(now_ms=now)
+            due, self._trees[place] = self._trees[place].seen_at(seen_id).due(now_ms=now)
             if due is None:
                 self._news.discard(place)
             else:

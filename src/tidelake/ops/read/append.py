@@ -87,8 +87,9 @@ def read_data_file(
     row_numbers: bool = False,
     dictionaries: Collection[str] = (),
     stream: bool = False,
+    only: Positions | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a split; with `row_numbers` also the place of each in the file.
+    """The rows of one file of a split, or `only` those at some places; with `row_numbers` also the place of each.
 
     Columns named in `dictionaries` come as Arrow dictionaries where the file has them so. With `stream`, memory holds a
     batch at a time, not a row group.
@@ -114,6 +115,7 @@ def read_data_file(
             batch_rows=batch_rows,
             row_numbers=row_numbers,
             skip=deleted,
+            only=only,
             dictionaries=dictionaries,
             stream=stream,
             share=request.share,
