@@ -34,12 +34,6 @@ who = st.sampled_from(["table", "stale"])
 """Which of the two handles acts."""
 fresh_rows = st.lists(st.tuples(numbers, days, st.none() | st.integers(-3, 3)), min_size=1, max_size=6)
 LAYOUTS: tuple[dict[str, str], ...] = ({}, {"bucket": "2", "bucket-key": "id"}, {"bucket": "2", "bucket-key": "id,n"})
-MARKS: tuple[dict[str, str], ...] = (
-    {"deletion-vectors.enabled": "true", "deletion-vector.index-file.target-size": "30 b"},
-    {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
-    {"deletion-vectors.enabled": "true", "bucket": "2", "bucket-key": "id", "index-file-in-data-file-dir": "true"},
-)
-"""Deletes and updates mark rows; of index files there are several, or one for each bucket."""
 
 
 def day_is(day: str | None) -> tl.Predicate:
@@ -69,9 +63,7 @@ class AppendTable(RuleBasedStateMachine):
     )
     def create(self, layout: dict[str, str], partitioned: bool, kind: str, grown: list[Values]) -> None:
         self.lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
-        options = {"compaction.min.file-num": "2", "compaction.small-file-ratio": "0", "file.format": kind, **layout}
-        if "deletion-vectors.enabled" not in layout:
-            options.pop("compaction.small-file-ratio")
+        options = {"compaction.min.file-num": "2", "file.format": kind, **layout}
         self.table = self.stale = self.lake.create_table(
             "d.t",
             {"id": "INT NOT NULL", "dt": "STRING", "n": "INT"},
@@ -310,21 +302,3 @@ AppendTable.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestAppendTable = AppendTable.TestCase
-
-
-class MarkedTable(AppendTable):
-    """The same with deletion vectors."""
-
-    @initialize(
-        layout=st.sampled_from(MARKS),
-        partitioned=st.booleans(),
-        kind=st.sampled_from(KINDS),
-        grown=st.lists(fresh_rows, min_size=1, max_size=2),
-    )
-    def create(self, layout: dict[str, str], partitioned: bool, kind: str, grown: list[Values]) -> None:
-        """Not all compactions remove all marks: files are not small, only sometimes much of them is deleted."""
-        super().create(layout, partitioned, kind, grown)
-
-
-MarkedTable.TestCase.settings = AppendTable.TestCase.settings
-TestMarkedTable = MarkedTable.TestCase

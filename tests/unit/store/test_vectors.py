@@ -113,7 +113,7 @@ def test_a_vector_that_is_gone_damaged_or_elsewhere_is_an_error() -> None:
     io.overwrite(place.path, b"\2" + whole[1:])
     with pytest.raises(FormatError, match="version"):
         read_vector(table.store, place, row_count=1000)
-    io.overwrite(place.path, whole[:-30])
+    io.overwrite(place.path, whole[:-60])
     with pytest.raises(FormatError):
         read_vector(table.store, place, row_count=1000)
 
