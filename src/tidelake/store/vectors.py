@@ -44,7 +44,7 @@ class VectorOptions(OptionGroup):
     enabled: bool = option(
         "deletion-vectors.enabled",
         False,
-        doc="Mark rows that were replaced or deleted instead of rewriting or merging.",
+        doc="Mark rows that were replaced or deleted.",
         affects=(Affects.READ, Affects.WRITE, Affects.MAINTENANCE),
     )
     wide: bool = option(

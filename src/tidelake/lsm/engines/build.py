@@ -119,7 +119,7 @@ class MergeOptions(OptionGroup):
         affects=(Affects.WRITE, Affects.MAINTENANCE),
     )
     deletion_vectors: bool = option(
-        "deletion-vectors.enabled", False, doc="Mark rows that were replaced instead of merging.", affects=_ALL
+        "deletion-vectors.enabled", False, doc="Mark rows that were replaced or deleted.", affects=_ALL
     )
     vectors_merge_on_read: bool = option(
         "deletion-vectors.merge-on-read",
