@@ -68,9 +68,13 @@ def test_what_a_compaction_supersedes_is_marked_where_it_lies(make, wide):
     put(table, (5, -5, "b"), (7, -7, "b"), (5000, 1, "new"))
     assert sorted(table.files().column("level").to_pylist()) == [4, 5]
     assert marks(table) == {5: 2}
-    put(table, (7, -77, "c"))  # supersedes a row of level 4, which is taken along
-    assert marks(table) == {5: 2}
-    assert shown(table) == {**{k: k for k in range(1000)}, 5: -5, 7: -77, 5000: 1}
+    put(table, (7, -77, "c"))
+    assert sorted(table.files().column("level").to_pylist()) == [3, 4, 5]
+    assert marks(table) == {4: 1, 5: 2}
+    put(table, *((k, -k, "d" * 200) for k in range(7, 40)))  # takes levels 3 and 4 along: their marks go
+    assert sorted(table.files().column("level").to_pylist()) == [4, 5]
+    assert marks(table) == {5: 34}
+    assert shown(table) == {**{k: k for k in range(1000)}, 5: -5, **{k: -k for k in range(7, 40)}, 5000: 1}
     assert table.scan().count() == 1001
     assert table.check(deep=True).ok
 
