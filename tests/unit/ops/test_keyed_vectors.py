@@ -230,9 +230,10 @@ def test_vectors_stay_true_where_they_are_no_longer_wanted(make):
     assert table.check(deep=True).ok
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
 @pytest.mark.parametrize("verb", ["delete", "update", "rescale"])
-def test_rows_that_are_changed_by_a_verb_leave_no_stray_vector(make, verb):
-    table = make()
+def test_rows_that_are_changed_by_a_verb_leave_no_stray_vector(make, engine, verb):
+    table = make(**{"merge-engine": engine})
     put(table, *BASE)
     put(table, (5, -5, "b"), (6, -6, "b"))
     match verb:

@@ -275,7 +275,7 @@ class _Work:
             bucket.merging.schema,
             bucket.files,
             level=level,
-            source=FileSource.COMPACT,
+            source=FileSource.APPEND if changelog else FileSource.COMPACT,
             thin=bucket.thin,
             changelog=changelog,
         )
