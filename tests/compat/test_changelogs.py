@@ -90,7 +90,9 @@ def test_the_same_writes_tell_of_the_same_changes(engine, producer, more, catalo
     mirror = tl.open_table(str(tmp_path / "theirs/d.db/t"))
     seen = other = 0
     for step in range(8):
-        rows = draw(rng, kinds)
+        # The first file is only moved. Of its rows Paimon tells what its engine makes of them, we what stays there:
+        # no matter for rows that an engine leaves as they are.
+        rows = draw(rng, kinds) if step else [("+I", (k, "a", k, k)) for k in range(5)]
         we_write(ours, rows)
         they_write(theirs, rows, producer)
         if step == 4:
