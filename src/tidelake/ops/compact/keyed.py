@@ -20,6 +20,7 @@ from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.lsm.engines.build import MergeOptions
 from tidelake.lsm.files import RunFile
+from tidelake.lsm.kernel import Watch
 from tidelake.lsm.levels import Levels
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import Compaction, PickState, plan_compaction, plan_full_compaction
@@ -216,7 +217,9 @@ class _Work:
         match step:
             case Upgrade():
                 if step.watched and self._watching.reads_moved:
-                    self._watch(Section(((step.file,),)), None, drop_delete=False)
+                    # Rows that are not written are told of as they stay, not as the engine would write them.
+                    watch = replace(self._watching.watch, folds_lone=False)
+                    self._watch(Section(((step.file,),)), watch, None, drop_delete=False)
                 self.before.append(step.file)
                 self.after.append(step.after)
             case Rewrite():
@@ -224,7 +227,7 @@ class _Work:
                 self._writers.append(writer)
                 for section in step.sections:
                     if self._watching.watches(step.files):
-                        self._watch(section, writer, drop_delete=step.drop_delete)
+                        self._watch(section, self._watching.watch, writer, drop_delete=step.drop_delete)
                     else:
                         self._merge(section, writer, drop_delete=step.drop_delete)
                 self.before += step.files
@@ -250,15 +253,15 @@ class _Work:
         ):
             writer.write(rows)
 
-    def _watch(self, section: Section, writer: KeyedWriter | None, *, drop_delete: bool) -> None:
-        bucket, watching = self._bucket, self._watching
+    def _watch(self, section: Section, watch: Watch, writer: KeyedWriter | None, *, drop_delete: bool) -> None:
+        bucket = self._bucket
         for reduced in watch_section(
             bucket.store,
             bucket.split,
             section,
             bucket.merging,
-            watching.watch,
-            watching.ages,
+            watch,
+            self._watching.ages,
             drop_retracts=drop_delete,
             keep=self._keep,
         ):
@@ -275,7 +278,7 @@ class _Work:
             bucket.merging.schema,
             bucket.files,
             level=level,
-            source=FileSource.COMPACT,
+            source=FileSource.APPEND if changelog else FileSource.COMPACT,
             thin=bucket.thin,
             changelog=changelog,
         )
