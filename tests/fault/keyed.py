@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from changelogs import changelog_problems
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.io.env import Env
@@ -46,8 +47,15 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
         "aggregation.remove-record-on-delete": "true",
     },
     "first-row": {"bucket": "1", "merge-engine": "first-row"},
+    "deduplicate, vectors": {"bucket": "-1", "deletion-vectors.enabled": "true"},
+    "partial-update, changes told": {
+        "bucket": "1",
+        "merge-engine": "partial-update",
+        "partial-update.remove-record-on-delete": "true",
+        "changelog-producer": "lookup",
+    },
 }
-"""Engines, on fixed and on dynamic buckets and in every file format."""
+"""Engines, on fixed and on dynamic buckets and in every file format; what follows a comma is not of the engine."""
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[int, Row]
@@ -232,7 +240,7 @@ def written(rows: Rows, step: Upsert, engine: str) -> Rows:
 
 def folded(old: Row, new: Row, engine: str) -> Row:
     """What two versions of a key make."""
-    match engine:
+    match engine.partition(",")[0]:
         case "deduplicate":
             return new
         case "first-row":
@@ -404,7 +412,7 @@ def problems(env: Env, engine: str, until: int, *, history: bool, cleaned: bool 
         found, wanted = state_of(env), expected[-1].shown()
         if found != wanted:
             wrong.append(f"table, tag and branch show {found} instead of {wanted}")
-        wrong += history_problems(table, expected) if history else []
+        wrong += history_problems(table, expected) + changelog_problems(table) if history else []
         cleaned = cleaned and isinstance(steps_of(engine)[until - 1], Clean)
         if not history and not cleaned:
             return wrong

@@ -26,6 +26,14 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
     "unaware": {"file.format": "parquet"},
     "bucketed": {"file.format": "orc", "bucket": "2", "bucket-key": "id"},
     "avro": {"file.format": "avro"},
+    "marked": {"file.format": "parquet", "deletion-vectors.enabled": "true"},
+    "marked buckets": {
+        "file.format": "avro",
+        "bucket": "2",
+        "bucket-key": "id",
+        "deletion-vectors.enabled": "true",
+        "deletion-vectors.bitmap64": "true",
+    },
 }
 
 Row: TypeAlias = dict[str, Any]

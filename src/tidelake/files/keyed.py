@@ -59,7 +59,10 @@ class _Open:
 
 
 class KeyedWriter:
-    """Rolling data files of sorted rows, each key once, in the folder of a bucket."""
+    """Rolling data files of sorted rows, each key once, in the folder of a bucket; or changelog files of such rows.
+
+    In a changelog file a key may be there several times.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class KeyedWriter:
         level: int,
         source: FileSource,
         thin: bool = False,
+        changelog: bool = False,
     ) -> None:
         """Prepare to write; the first file is made with the first row.
 
@@ -81,7 +85,7 @@ class KeyedWriter:
         job, numbers = env.ids.uuid(), itertools.count()
         self._env = env
         self._schema = schema
-        self._options = options.for_level(level)
+        self._options = options.for_changelog(level) if changelog else options.for_level(level)
         self._level = level
         self._source = source
         self._fields = keyed_fields(schema, thin=thin)

@@ -165,6 +165,30 @@ class FileOptions(OptionGroup):
     stats_mode_per_level: TextMap = option(
         "metadata.stats-mode.per.level", TextMap(), doc="Statistics by level, such as 0:none.", affects=_WRITE
     )
+    changelog_prefix: str = option(
+        "changelog-file.prefix", "changelog-", doc="How names of changelog files begin.", affects=_WRITE
+    )
+    changelog_format: str | None = option(
+        "changelog-file.format",
+        None,
+        doc="Format of changelog files; unset: that of data files.",
+        affects=_WRITE,
+        parse=_lower,
+    )
+    changelog_compression: str | None = option(
+        "changelog-file.compression",
+        None,
+        doc="Codec of changelog files; unset: that of data files.",
+        affects=_WRITE,
+        parse=_lower,
+    )
+    changelog_stats_mode: str | None = option(
+        "changelog-file.stats-mode",
+        None,
+        doc="Statistics kept of changelog files; unset: those of data files.",
+        affects=_WRITE,
+        parse=_stats_mode,
+    )
     passthrough: TextMap = _NOTHING
     """Options of the formats' own libraries, as the user wrote them."""
     column_stats: TextMap = _NOTHING
@@ -201,6 +225,21 @@ class FileOptions(OptionGroup):
             format=_lower(self.format_per_level.get(key, self.format)),
             compression=_lower(self.compression_per_level.get(key, self.compression)),
             stats_mode=_stats_mode(self.stats_mode_per_level.get(key, self.stats_mode)),
+        )
+
+    def for_changelog(self, level: int) -> FileOptions:
+        """The options of changelog files that are written with data files of a level.
+
+        Raises:
+            InvalidInputError: (``option-value``) a statistics mode given for the level is not known.
+        """
+        data = self.for_level(level)
+        return replace(
+            data,
+            prefix=self.changelog_prefix,
+            format=self.changelog_format or data.format,
+            compression=self.changelog_compression or data.compression,
+            stats_mode=self.changelog_stats_mode or data.stats_mode,
         )
 
     def target_bytes(self, *, primary_key: bool) -> int:

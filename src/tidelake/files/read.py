@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -78,7 +79,8 @@ def read_file(
     batch_rows: int = 65536,
     zone: str = "UTC",
     row_numbers: bool = False,
-    skip: pa.BooleanArray | np.ndarray | None = None,
+    skip: npt.NDArray[np.int64] | None = None,
+    only: npt.NDArray[np.int64] | None = None,
     share: tuple[int, int] = (0, 1),
     file_size: int | None = None,
     row_count: int | None = None,
@@ -101,7 +103,8 @@ def read_file(
         batch_rows: Rows of a batch at most.
         zone: The time zone of casts between timestamps with and without one.
         row_numbers: Whether to add the column `ROW_NUMBER`.
-        skip: One truth value per row of the file: rows that are true were deleted and do not come out.
+        skip: Places of rows in the file, ascending, each once: they were deleted and do not come out.
+        only: Places of rows in the file, ascending, each once: no others come out, and no groups of others are read.
         share: Which of how many parts of the file to read, by groups of rows; the parts together are the file.
         file_size: The size it must have; another one means that it is another file. Not looked at when None.
         row_count: The number of rows it must have, likewise.
@@ -115,7 +118,7 @@ def read_file(
     Raises:
         NotFoundError: there is no such file.
         FormatError: it is damaged, or a value of it cannot be converted.
-        InvalidInputError: an argument is wrong: a predicate on an unknown column, a `skip` of another length.
+        InvalidInputError: an argument is wrong: a predicate on an unknown column, a `skip` beyond the file's rows.
         UnsupportedError: the format, a type or a conversion is not supported.
         StorageError: the storage failed.
     """
@@ -128,7 +131,7 @@ def read_file(
         asked = set(dictionaries) - (where.columns() if where is not None else set())
         names = frozenset(each.found.name for each in wanted if each.found is not None and each.field.name in asked)
         open_source = functools.partial(ParquetSource, dictionaries=names)
-    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, share, stream)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, only, share, stream)
     return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
@@ -234,7 +237,8 @@ class _Pipeline:
         batch_rows: int,
         zone: str,
         row_numbers: bool,
-        skip: pa.BooleanArray | np.ndarray | None,
+        skip: npt.NDArray[np.int64] | None,
+        only: npt.NDArray[np.int64] | None,
         share: tuple[int, int],
         stream: bool,
     ) -> None:
@@ -245,7 +249,8 @@ class _Pipeline:
         self._batch_rows = batch_rows
         self._zone = zone
         self._row_numbers = row_numbers
-        self._skip = None if skip is None else _mask(skip)
+        self._skip = skip if skip is not None and len(skip) else None
+        self._only = only
         self._share = share
         self._stream = stream
         schema = row_to_arrow([source.field for source in wanted])
@@ -257,14 +262,16 @@ class _Pipeline:
     def batches(self, source: FileSource) -> Iterator[pa.RecordBatch]:
         groups = source.groups()
         if self._skip is not None:
-            if len(self._skip) != source.row_count:
+            if int(self._skip[0]) < 0 or int(self._skip[-1]) >= source.row_count:
                 raise InvalidInputError(
-                    "deleted rows are given for another number of rows than the file has",
+                    "deleted rows are given that the file does not have",
                     path=self._path,
                     rows=source.row_count,
-                    given=len(self._skip),
+                    given=self._skip[-1],
                 )
             groups = [group for group in groups if not self._is_gone(group)]
+        if self._only is not None:
+            groups = [group for group in groups if len(_among(self._only, group.first_row, group.row_count))]
         if self._where is not None and groups:
             groups = source.matching(groups, self._where, self._needed)
         part, parts = self._share
@@ -276,7 +283,7 @@ class _Pipeline:
 
     def _is_gone(self, group: Group) -> bool:
         assert self._skip is not None
-        return bool(self._skip[group.first_row : group.first_row + group.row_count].all()) and group.row_count > 0
+        return 0 < group.row_count == len(_among(self._skip, group.first_row, group.row_count))
 
     def _plain(self, source: FileSource, group: Group) -> Iterator[pa.RecordBatch]:
         first = group.first_row
@@ -347,7 +354,17 @@ class _Pipeline:
         return found
 
     def _kept(self, first: int, rows: int) -> np.ndarray | None:
-        return None if self._skip is None else ~self._skip[first : first + rows]
+        """Which of some rows come out, as far as places tell; None for all."""
+        keep: np.ndarray | None = None
+        if self._only is not None:
+            keep = np.zeros(rows, dtype=bool)
+            keep[_among(self._only, first, rows)] = True
+        if self._skip is not None:
+            deleted = _among(self._skip, first, rows)
+            if len(deleted):
+                keep = np.ones(rows, dtype=bool) if keep is None else keep
+                keep[deleted] = False
+        return keep
 
     def _out(
         self, columns: dict[str, pa.ChunkedArray], first: int, rows: int, keep: np.ndarray | None
@@ -366,6 +383,12 @@ class _Pipeline:
                 yield batch
 
 
+def _among(places: npt.NDArray[np.int64], first: int, rows: int) -> npt.NDArray[np.int64]:
+    """Those of sorted places that lie among some rows, counted from the first of these."""
+    low, high = np.searchsorted(places, (first, first + rows))
+    return places[low:high] - first
+
+
 def _with_dictionaries(schema: pa.Schema, arrays: Sequence[pa.ChunkedArray]) -> pa.Schema:
     for index, array in enumerate(arrays):
         if pa.types.is_dictionary(array.type):
@@ -381,14 +404,6 @@ def _matching(where: Predicate, columns: dict[str, pa.ChunkedArray], rows: int) 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _mask(skip: pa.BooleanArray | pa.ChunkedArray | np.ndarray) -> np.ndarray:
-    if isinstance(skip, pa.ChunkedArray):
-        skip = skip.combine_chunks()
-    if isinstance(skip, pa.Array):
-        skip = skip.fill_null(False).to_numpy(zero_copy_only=False)
-    return np.asarray(skip, dtype=bool)
 
 
 def _empty_batches(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -12,12 +12,13 @@ with `ordered`, sorted by key. Memory is about the pieces in hand, whatever the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from tidelake.lsm.difference import KeyRows, difference
 from tidelake.lsm.engine import KIND, SEQUENCE, Engine, Ints, Versions
 from tidelake.lsm.keys import (
     KeyArray,
@@ -31,6 +32,7 @@ from tidelake.lsm.keys import (
     window,
 )
 from tidelake.lsm.ranks import sequence_ranks
+from tidelake.spec.types import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,8 @@ def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table
     Raises:
         InvalidInputError: a version is one the engine does not accept, or a key is null.
     """
-    hands = [hand for run in runs if (hand := _Hand(run, plan)).refill()]
-    while hands:
-        bound = min(hand.last for hand in hands)
-        parts = [part for hand in hands if (part := hand.give(bound)) is not None]
+    for parts in _windows(runs, plan):
         yield from _reduce(parts, plan)
-        hands = [hand for hand in hands if hand.refill()]
 
 
 def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
@@ -115,7 +113,207 @@ def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
     return _joined(found, plan.shown(rows).schema)
 
 
+def sort_versions(rows: pa.Table, plan: MergePlan) -> pa.Table:
+    """Rows in the order of their arrival as a merge would be fed with them: by key, versions of a key oldest first.
+
+    Raises:
+        InvalidInputError: a key is null.
+    """
+    (keys,) = window([plan.keys.encode(rows)], sorted_parts=False)
+    groups = _Groups.of(keys)
+    of_row = np.empty(rows.num_rows, np.int64)
+    of_row[groups.order] = np.repeat(np.arange(groups.count), groups.sizes)
+    rows = rows.combine_chunks()
+    return rows.take(pa.array(np.lexsort((*_ties(rows, np.arange(rows.num_rows), plan), of_row))))
+
+
+# ------------------------------------------------------------------------------------------------ changes
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """Versions of keys that lie outside of the runs."""
+
+    places: Ints
+    """Which of the keys that were asked for have one, ascending."""
+    rows: pa.Table | None = None
+    """Those versions, with the columns of the runs; None where it only counts that they exist."""
+    levels: Ints | None = None
+    ages: Ints | None = None
+
+
+class Below(Protocol):
+    """Knows the versions that lie below the runs of a merge."""
+
+    def find(self, rows: pa.Table) -> Older:
+        """The older versions of the keys of rows, which are sorted, and all behind those of the call before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Which versions are new, and what a merge tells of the keys that have one."""
+
+    top: int | None = None
+    """The level that holds what was known before; all others are new. None: level 0 is new, all others are known."""
+    below: Below | None = None
+    """Looked into for keys that are new and not among what is known."""
+    tells: bool = True
+    """Whether changes are wanted."""
+    compared: tuple[Field, ...] | None = None
+    """The columns in which an update must differ to be told; None tells every update."""
+    first_wins: bool = False
+    """A key that is known stays as it is, and only keys that are not known are told of, as they come."""
+    folds_lone: bool = False
+    """Whether the engine is also given keys of one version, which it may change."""
+
+    def is_new(self, level: int) -> bool:
+        """Whether versions of a level are new."""
+        return level <= 0 if self.top is None else level != self.top
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """Rows of a window, by key, and what changed with them, by key; None where nothing did."""
+
+    rows: pa.Table | None
+    changes: pa.Table | None = None
+
+
+def merge_watched(runs: Sequence[Iterator[Piece]], plan: MergePlan, watch: Watch) -> Iterator[Reduced]:
+    """Merge runs into rows by key, and tell what became of the keys with new versions.
+
+    The rows are those of `merge`, with the versions that lie below folded in. All columns come out.
+
+    Raises:
+        InvalidInputError: a version is one the engine does not accept, or a key is null.
+    """
+    assert plan.ordered
+    assert plan.output is None
+    for parts in _windows(runs, plan):
+        if any(watch.is_new(part.level) for part in parts):
+            yield _reduce_watched(parts, plan, watch)
+        else:
+            yield from (Reduced(rows) for rows in _reduce(parts, plan))
+
+
+def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduced:
+    known = [part for part in parts if not watch.is_new(part.level)]
+    # Only what is known may be the base: every key with a new version is then one of the groups.
+    base = max(known, key=lambda part: part.rows.num_rows) if known else None
+    rest = sorted((part for part in parts if part is not base), key=lambda part: part.age)
+    keys = window([part.keys for part in ([base, *rest] if base is not None else rest)])
+    small = _together(rest, keys[-len(rest) :])
+    groups = _Groups.of(small.keys)
+    if base is not None:
+        places, hits = locate(keys[0], small.keys.take(groups.firsts))
+    else:
+        places, hits = np.zeros(groups.count, np.int64), np.zeros(groups.count, bool)
+    versions = _Known.of(small, groups, base, places, hits, watch)
+    asked = np.flatnonzero(versions.touched & ~versions.there)
+    older: Older | None = None
+    if watch.below is not None and len(asked):
+        older = watch.below.find(small.rows.take(pa.array(groups.firsts[asked])))
+        if not len(older.places):
+            older = None
+    beyond = None if older is None or older.rows is None else _Extra.of(older, asked)
+    unfiltered = replace(plan, drop_retracts=False)
+    found = _fold(small, groups, base, hits, places, unfiltered, beyond=beyond, lone=watch.folds_lone)
+    if watch.first_wins:
+        fresh = np.zeros(groups.count, bool)
+        fresh[asked] = True
+        if older is not None:
+            fresh[asked[older.places]] = False
+            found = found.without(asked[older.places])
+        changes = found.chosen(fresh).rows if watch.tells else None
+    elif watch.tells:
+        changes = difference(versions.rows(beyond), found.chosen(versions.touched), compared=watch.compared)
+    else:
+        changes = None
+    told = changes if changes is not None and changes.num_rows else None
+    if plan.drop_retracts:
+        found = found.added()
+    if base is None:
+        merged = _joined(found, small.rows.schema)
+        return Reduced(merged if merged.num_rows else None, told)
+    keep = _kept(base, places[hits], plan)
+    tables = list(_interleave(base.rows, keep, places, found))
+    return Reduced(pa.concat_tables(tables) if tables else None, told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """Versions from below, and which group each is of."""
+
+    rows: pa.Table
+    groups: Ints
+    ages: Ints
+    levels: Ints
+
+    @classmethod
+    def of(cls, older: Older, asked: Ints) -> _Extra:
+        assert older.rows is not None
+        assert older.ages is not None
+        assert older.levels is not None
+        return cls(older.rows, asked[older.places], older.ages, older.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was known of each group: of its versions that are not new, the one at the smallest level."""
+
+    small: _One
+    base: _Part | None
+    touched: Ints
+    """Which groups have a new version."""
+    there: Ints
+    """Which groups have a version that is not new."""
+    in_small: tuple[Ints, Ints]
+    """Groups, and the rows of theirs among the smaller parts."""
+    in_base: tuple[Ints, Ints]
+    """Groups, and the rows of theirs in the base."""
+
+    @classmethod
+    def of(cls, small: _One, groups: _Groups, base: _Part | None, places: Ints, hits: Ints, watch: Watch) -> _Known:
+        of_row = np.empty(len(groups.order), np.int64)
+        of_row[groups.order] = np.repeat(np.arange(groups.count), groups.sizes)
+        new = small.levels <= 0 if watch.top is None else small.levels != watch.top
+        touched = np.zeros(groups.count, bool)
+        touched[of_row[new]] = True
+        best = np.full(groups.count, np.iinfo(np.int64).max)
+        rows = np.flatnonzero(~new)
+        np.minimum.at(best, of_row[rows], small.levels[rows])
+        if base is not None:
+            nearer = hits & (base.level < best)
+            best[nearer] = base.level
+        else:
+            nearer = np.zeros(groups.count, bool)
+        rows = rows[(small.levels[rows] == best[of_row[rows]]) & touched[of_row[rows]] & ~nearer[of_row[rows]]]
+        chosen = np.flatnonzero(nearer & touched)
+        there = best < np.iinfo(np.int64).max
+        return cls(small, base, touched, there, (of_row[rows], rows), (chosen, places[chosen]))
+
+    def rows(self, beyond: _Extra | None) -> KeyRows:
+        """What was known of the groups that have a new version, with what lies below."""
+        tables, groups = [self.small.rows.take(pa.array(self.in_small[1]))], [self.in_small[0]]
+        if self.base is not None and len(self.in_base[0]):
+            tables.append(self.base.rows.take(pa.array(self.in_base[1])))
+            groups.append(self.in_base[0])
+        if beyond is not None:
+            tables.append(beyond.rows)
+            groups.append(beyond.groups)
+        return KeyRows(pa.concat_tables(tables), np.concatenate(groups))
+
+
 # ------------------------------------------------------------------------------------------------ windows
+
+
+def _windows(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[list[_Part]]:
+    """Parts of the runs with all versions of the keys up to a bound, one bound after the other."""
+    hands = [hand for run in runs if (hand := _Hand(run, plan)).refill()]
+    while hands:
+        bound = min(hand.last for hand in hands)
+        yield [part for hand in hands if (part := hand.give(bound)) is not None]
+        hands = [hand for hand in hands if hand.refill()]
 
 
 class _Hand:
@@ -222,6 +420,26 @@ class _Folded:
             self.tables.append(plan.shown(rows))
             self.groups.append(groups)
 
+    def chosen(self, wanted: Ints) -> KeyRows:
+        """The rows of the groups for which a mask holds."""
+        return KeyRows(pa.concat_tables(self.tables), np.concatenate(self.groups)).only(
+            wanted[np.concatenate(self.groups)]
+        )
+
+    def without(self, gone: Ints) -> _Folded:
+        """Without the rows of some groups."""
+        masks = [~np.isin(groups, gone) for groups in self.groups]
+        return self._masked(masks)
+
+    def added(self) -> _Folded:
+        """Without rows that delete or take back."""
+        masks = [(rows.column(KIND).to_numpy() & 1) == 0 for rows in self.tables]
+        return self._masked(masks)
+
+    def _masked(self, masks: list[Ints]) -> _Folded:
+        tables = [t if mask.all() else t.filter(pa.array(mask)) for t, mask in zip(self.tables, masks, strict=True)]
+        return _Folded(tables, [groups[mask] for groups, mask in zip(self.groups, masks, strict=True)])
+
 
 def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     if len(parts) == 1:
@@ -233,25 +451,36 @@ def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     base = parts[big]
     rest = sorted((part for index, part in enumerate(parts) if index != big), key=lambda part: part.age)
     base_keys, *rest_keys = window([base.keys, *(part.keys for part in rest)])
-    small = _One(
-        pa.concat_tables([part.rows for part in rest]).combine_chunks(),
-        concat(rest_keys),
-        np.repeat([part.age for part in rest], [part.rows.num_rows for part in rest]),
-        np.repeat([part.level for part in rest], [part.rows.num_rows for part in rest]),
-    )
+    small = _together(rest, rest_keys)
     groups = _Groups.of(small.keys)
     places, hits = locate(base_keys, small.keys.take(groups.firsts))
     found = _fold(small, groups, base, hits, places, plan)
-    keep = np.ones(base.rows.num_rows, dtype=bool)
-    keep[places[hits]] = False
-    if plan.drop_retracts and (kinds := _kinds(base.rows)) is not None:
-        keep &= (kinds & 1) == 0
+    keep = _kept(base, places[hits], plan)
     rows = plan.shown(base.rows)
     if plan.ordered:
         yield from _interleave(rows, keep, places, found)
         return
     left = rows if keep.all() else rows.filter(pa.array(keep))
     yield from (rows for rows in (left, *found.tables) if rows.num_rows)
+
+
+def _together(parts: Sequence[_Part], keys: Sequence[Keys]) -> _One:
+    counts = [part.rows.num_rows for part in parts]
+    return _One(
+        pa.concat_tables([part.rows for part in parts]).combine_chunks(),
+        concat(keys),
+        np.repeat([part.age for part in parts], counts),
+        np.repeat([part.level for part in parts], counts),
+    )
+
+
+def _kept(base: _Part, replaced: Ints, plan: MergePlan) -> Ints:
+    """Which rows of the base come out as they are."""
+    keep = np.ones(base.rows.num_rows, dtype=bool)
+    keep[replaced] = False
+    if plan.drop_retracts and (kinds := _kinds(base.rows)) is not None:
+        keep &= (kinds & 1) == 0
+    return keep
 
 
 def _interleave(base: pa.Table, keep: Ints, places: Ints, found: _Folded) -> Iterator[pa.Table]:
@@ -273,29 +502,52 @@ def _interleave(base: pa.Table, keep: Ints, places: Ints, found: _Folded) -> Ite
 # ------------------------------------------------------------------------------------------------ versions
 
 
-def _fold(small: _One, groups: _Groups, base: _Part | None, hits: Ints, places: Ints, plan: MergePlan) -> _Folded:
-    """What becomes of the keys of the smaller parts, with their versions in the base."""
+def _fold(
+    small: _One,
+    groups: _Groups,
+    base: _Part | None,
+    hits: Ints,
+    places: Ints,
+    plan: MergePlan,
+    *,
+    beyond: _Extra | None = None,
+    lone: bool = False,
+) -> _Folded:
+    """What becomes of the keys of the smaller parts, with their versions in the base and below.
+
+    With `lone` also keys of one version are given to the engine.
+    """
     out = _Folded()
     sizes = groups.sizes
-    newer = base is None or base.age < int(small.ages.min())
+    oldest = int(small.ages.min())
+    newer = (base is None or base.age < oldest) and (beyond is None or int(beyond.ages.max()) < oldest)
     if newer and plan.engine.takes_last and plan.by_age and not plan.sequence:
         rows = small.rows if plan.drop_retracts else plan.shown(small.rows)
         out.add(rows.take(pa.array(groups.lasts)), np.arange(groups.count), plan)
         return out
-    several = (sizes > 1) | hits
+    several = (sizes > 1) | hits | lone
+    if beyond is not None:
+        several[beyond.groups] = True
     alone = np.nonzero(~several)[0]
     if len(alone):
         out.add(small.rows.take(pa.array(groups.firsts[alone])), alone, plan)
     chosen = np.nonzero(several)[0]
     if len(chosen):
-        versions = _versions(small, groups, base, hits, places, chosen, plan)
+        versions = _versions(small, groups, base, hits, places, chosen, plan, beyond)
         rows, which = plan.engine.fold(versions)
         out.add(rows, chosen[which], plan)
     return out
 
 
 def _versions(
-    small: _One, groups: _Groups, base: _Part | None, hits: Ints, places: Ints, chosen: Ints, plan: MergePlan
+    small: _One,
+    groups: _Groups,
+    base: _Part | None,
+    hits: Ints,
+    places: Ints,
+    chosen: Ints,
+    plan: MergePlan,
+    beyond: _Extra | None,
 ) -> Versions:
     """All versions of the chosen groups, group after group, oldest first."""
     sizes = groups.sizes
@@ -313,6 +565,11 @@ def _versions(
         group = np.concatenate([group, number[hit]])
         ages = np.concatenate([ages, np.full(len(hit), base.age)])
         levels = np.concatenate([levels, np.full(len(hit), base.level)])
+    if beyond is not None:
+        rows = pa.concat_tables([rows, beyond.rows])
+        group = np.concatenate([group, number[beyond.groups]])
+        ages = np.concatenate([ages, beyond.ages])
+        levels = np.concatenate([levels, beyond.levels])
     if plan.newest_level_only:
         live = _newest_level(group, levels, len(chosen))
         rows, group, ages, levels = rows.filter(pa.array(live)), group[live], ages[live], levels[live]

@@ -38,12 +38,12 @@ class Rewrite:
 class Upgrade:
     """Move one file to `level` without touching its bytes.
 
-    With `lookup` its rows still have to be compared with what lies below, for the changelog or the deletion vectors.
+    With `watched` its rows still have to be read: to be compared with what lies below, or to be told of as new.
     """
 
     file: RunFile
     level: int
-    lookup: bool = False
+    watched: bool = False
 
     @property
     def after(self) -> RunFile:
@@ -78,6 +78,7 @@ def plan_steps(
     max_level: int,
     expired: Collection[str] = frozenset(),
     lookup: LookupRules | None = None,
+    tells_bottom: bool = False,
 ) -> tuple[Step, ...]:
     """The steps of a compaction, in key order.
 
@@ -87,8 +88,9 @@ def plan_steps(
         max_level: The lowest level of the tree.
         expired: Names of files that hold rows past their record-level expiry.
         lookup: How files leave level 0 where the table looks up older versions; None where it does not.
+        tells_bottom: Whether rows are told of as new when they reach the lowest level.
     """
-    walk = _Walk(compaction, options.force_rewrite_all_files, max_level, expired, lookup)
+    walk = _Walk(compaction, options.force_rewrite_all_files, max_level, expired, lookup, tells_bottom)
     if compaction.one_by_one:
         return tuple(walk.rewritten([_single(file)]) for file in compaction.files)
     steps: list[Step] = []
@@ -117,6 +119,7 @@ class _Walk:
     max_level: int
     expired: Collection[str]
     lookup: LookupRules | None
+    tells_bottom: bool
 
     def rewritten(self, sections: list[Section]) -> Rewrite:
         target = self.compaction
@@ -140,4 +143,4 @@ class _Walk:
             return [self.rewritten([_single(file)])]
         if file.level == output:
             return []
-        return [Upgrade(file=file, level=output, lookup=rules is not None)]
+        return [Upgrade(file=file, level=output, watched=rules is not None or (to_bottom and self.tells_bottom))]

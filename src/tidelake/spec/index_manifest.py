@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
 from tidelake.spec.avro import parse_container, read_blocks, write_container
 from tidelake.spec.avro_decode import Column, RecordLayout, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import encode_records, split_blocks
 from tidelake.spec.limits import LIMITS, Limits
-from tidelake.spec.manifest import BLOCK_BYTES, decode_columnar, frame_blocks, leaf_fields, record_schema
+from tidelake.spec.manifest import (
+    BLOCK_BYTES,
+    check_file_names,
+    decode_columnar,
+    frame_blocks,
+    leaf_fields,
+    record_schema,
+)
 from tidelake.spec.names import check_file_name
 
 VERSION = 1
@@ -146,13 +154,51 @@ def decode_index_manifest(data: bytes, *, path: str, limits: Limits = LIMITS) ->
     Raises:
         FormatError: the bytes are no index manifest, they are damaged, a name leads elsewhere, or an entry is a DELETE.
     """
+    return tuple(_entry(row, path) for row in _decoded(data, path, limits).to_pylist())
+
+
+VECTORS = pa.schema(
+    [
+        ("partition", pa.large_binary()),
+        ("bucket", pa.int32()),
+        ("file_name", pa.large_string()),
+        ("file_size", pa.int64()),
+        ("external_path", pa.large_string()),
+        ("data_file", pa.large_string()),
+        ("offset", pa.int32()),
+        ("length", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+"""One row for each deletion vector: its index file, and where it lies in it."""
+
+
+def decode_vector_table(data: bytes, *, path: str, limits: Limits = LIMITS) -> pa.Table:
+    """The deletion vectors that an index manifest lists, as a table of `VECTORS`.
+
+    Raises:
+        FormatError: the bytes are no index manifest, they are damaged, a name leads elsewhere, or an entry is a DELETE.
+    """
+    table = _decoded(data, path, limits)
+    if pc.any(pc.not_equal(table.column("kind"), 0)).as_py():
+        raise FormatError("index manifest lists a deleted file", path=path)
+    table = table.filter(pc.equal(table.column("index_type"), DELETION_VECTORS)).combine_chunks()
+    check_file_names(table.column("file_name"), path=path)
+    places = pc.list_parent_indices(table.column("ranges"))
+    ranges = pc.list_flatten(table.column("ranges"))
+    if ranges.null_count:
+        raise FormatError("index manifest has a deletion vector without a place", path=path)
+    owners = table.select(VECTORS.names[:5]).take(places)
+    parts = [pc.struct_field(ranges, name) for name in ("f0", "f1", "f2", "_CARDINALITY")]
+    return pa.Table.from_arrays([*owners.columns, *parts], schema=VECTORS)
+
+
+def _decoded(data: bytes, path: str, limits: Limits) -> pa.Table:
     if data[:4] == b"PAR1" or data[:3] == b"ORC":
-        table = decode_columnar(data, LAYOUT, path=path, columns=_NAMES)
-    else:
-        container = parse_container(data, path=path)
-        flat = flatten_schema(container.schema, LAYOUT, path=path)
-        table = decode_blocks(flat, read_blocks(container, limits=limits), LAYOUT, path=path, columns=_NAMES)
-    return tuple(_entry(row, path) for row in table.to_pylist())
+        return decode_columnar(data, LAYOUT, path=path, columns=_NAMES)
+    container = parse_container(data, path=path)
+    flat = flatten_schema(container.schema, LAYOUT, path=path)
+    return decode_blocks(flat, read_blocks(container, limits=limits), LAYOUT, path=path, columns=_NAMES)
 
 
 def _entry(row: dict[str, Any], path: str) -> IndexEntry:

@@ -30,7 +30,12 @@ from tidelake.spec.avro import (
 )
 from tidelake.spec.avro_decode import FlatSchema, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import split_blocks
-from tidelake.spec.index_manifest import IndexEntry, decode_index_manifest, encode_index_manifest
+from tidelake.spec.index_manifest import (
+    IndexEntry,
+    decode_index_manifest,
+    decode_vector_table,
+    encode_index_manifest,
+)
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.limits import LIMITS, Limits
 from tidelake.spec.manifest import (
@@ -118,6 +123,22 @@ class ManifestStore:
         """
         path = self.layout.manifest_path(name)
         return decode_index_manifest(self._read(path, None), path=path, limits=self.limits)
+
+    def read_vectors(self, name: str) -> pa.Table:
+        """The deletion vectors of an index manifest, as a table of `index_manifest.VECTORS`.
+
+        Raises:
+            FormatError: it is missing although a snapshot names it, or damaged.
+        """
+        path = self.layout.manifest_path(name)
+        key = (self.io.root, path, "vectors")
+        found: pa.Table | None = self.cache.get(key) if self.cache else None
+        if found is None:
+            data = self._read(path, None)
+            found = decode_vector_table(data, path=path, limits=self.limits)
+            if self.cache and len(data) <= SMALL_BYTES:
+                self.cache.put(key, found, found.nbytes + META_BYTES)
+        return found
 
     def write_index(self, name: str, entries: Sequence[IndexEntry]) -> int:
         """Write an index manifest and return its size."""

@@ -29,6 +29,13 @@ class PathOptions(OptionGroup):
     external_paths: str | None = option(
         "data-file.external-paths", None, doc="Roots outside the table that may hold its data files.", affects=_BOTH
     )
+    index_beside_data: bool = option(
+        "index-file-in-data-file-dir",
+        False,
+        doc="Index files of a bucket lie beside its data files.",
+        affects=_BOTH,
+        immutable=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +69,13 @@ class DataPaths:
     def bucket(self, row: bytes, bucket: int) -> str:
         """The folder of a bucket of a partition."""
         return self.layout.bucket_dir(self.partition(row), bucket)
+
+    def index(self, row: bytes, bucket: int, file_name: str) -> str:
+        """Where an index file of a bucket lies.
+
+        Raises:
+            FormatError: the name is unusable.
+        """
+        if self.options.index_beside_data:
+            return self.layout.data_path(self.partition(row), bucket, file_name)
+        return self.layout.index_path(file_name)

@@ -290,13 +290,16 @@ def test_deleted_rows_do_not_come_out_and_numbers_stay(kind: str) -> None:
     gone = np.zeros(1000, bool)
     gone[[0, 5, 999]] = True
     gone[100:300] = True
-    for skip in (gone, pa.array(gone), pa.chunked_array([pa.array(gone)])):
-        found = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=skip, batch_rows=64)
-        assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == np.flatnonzero(~gone).tolist()
-    filtered = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=gone, where=col("id") >= 290)
+    skip = np.flatnonzero(gone)
+    found = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=skip, batch_rows=64)
+    assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == np.flatnonzero(~gone).tolist()
+    assert read(io, path, MIXED, MIXED[:1], skip=skip[:0]).num_rows == 1000
+    assert read(io, path, MIXED, MIXED[:1], skip=np.arange(1000)).num_rows == 0
+    filtered = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=skip, where=col("id") >= 290)
     assert filtered["id"].to_pylist() == filtered[ROW_NUMBER].to_pylist() == list(range(300, 999))
-    with pytest.raises(InvalidInputError, match="another number of rows"):
-        read(io, path, MIXED, skip=gone[:10])
+    for wrong in ([1000], [-1, 3]):
+        with pytest.raises(InvalidInputError, match="does not have"):
+            read(io, path, MIXED, skip=np.array(wrong))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -378,7 +381,7 @@ def test_a_column_that_is_filtered_or_cast_comes_as_it_is() -> None:
 def test_a_stream_gives_the_same_rows_batch_by_batch(skipping: bool) -> None:
     fields, batch = shops(5000, 20)
     io, path, _ = write(batch, fields, "parquet")
-    skip = np.arange(5000) % 3 == 0 if skipping else None
+    skip = np.arange(0, 5000, 3) if skipping else None
     sizes = []
     wanted = read(io, path, fields, skip=skip)
     for names in ((), ("shop",)):
@@ -450,8 +453,7 @@ def test_a_row_group_of_several_gigabytes_would_be_read_in_pieces(monkeypatch: p
     assert same_table(read(io, path, MIXED, batch_rows=70), pa.Table.from_batches(mixed()).combine_chunks())
     numbers = read(io, path, MIXED, MIXED[:1], batch_rows=70, row_numbers=True)
     assert numbers["id"].to_pylist() == numbers[ROW_NUMBER].to_pylist() == list(range(1000))
-    gone = np.zeros(1000, bool)
-    gone[500:] = True
+    gone = np.arange(500, 1000)
     found = read(io, path, MIXED, MIXED[:1], where=col("d") > 100.0, skip=gone, batch_rows=70, row_numbers=True)
     assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == [n for n in range(301, 500) if n % 11]
 

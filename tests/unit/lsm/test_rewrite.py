@@ -104,5 +104,5 @@ def test_a_file_leaves_level_0_unread_only_where_nothing_below_changes_its_rows(
 ) -> None:
     planned = steps(file(1, 9, name="a", **more), level=level, lookup=rules)
     assert told(file(1, 9, name="a", **more), level=level, lookup=rules) == [wanted]
-    moved = [step.lookup for step in planned if isinstance(step, Upgrade)]
+    moved = [step.watched for step in planned if isinstance(step, Upgrade)]
     assert moved == ([more.get("level", 0) == 0] if "->" in wanted else [])

@@ -2,7 +2,7 @@
 
 Columns are found by field id, so a file is read with the names of the schema it was written with; files of one schema
 make one frame. Invariant: what Spark would leave out in silence (hidden files, what it may ignore as corrupt, rows that
-bounds without NaN rule out) is read another way, or is made to fail.
+bounds without NaN rule out) and what it would not leave out (deleted rows) is read another way, or is made to fail.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class NativeReader:
             self._usable
             and split.raw_convertible
             and split.branch is None
+            and not any(file.file_name in split.vectors for file in split.files)
             and not _GLOB.search(split.bucket_path)
             and all(self._takes_file(file) for file in split.files)
         )

@@ -152,7 +152,7 @@ def singles(split: Split) -> Iterator[Split]:
     if not split.raw_convertible:
         yield split
         return
-    yield from (replace(split, files=(file,)) for file in split.files)
+    yield from (split.with_files((file,)) for file in split.files)
 
 
 def parts_of(split: Split) -> list[Part]:

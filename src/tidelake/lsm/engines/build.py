@@ -106,8 +106,20 @@ class MergeOptions(OptionGroup):
         doc="Where the changes of the table come from.",
         affects=_ALL,
     )
+    deduplicates_changes: bool = option(
+        "changelog-producer.row-deduplicate",
+        False,
+        doc="Updates that change nothing are not told, where compactions produce the changes.",
+        affects=(Affects.WRITE, Affects.MAINTENANCE),
+    )
+    uncompared: tuple[str, ...] = option(
+        "changelog-producer.row-deduplicate-ignore-fields",
+        (),
+        doc="Columns that do not count when updates are compared.",
+        affects=(Affects.WRITE, Affects.MAINTENANCE),
+    )
     deletion_vectors: bool = option(
-        "deletion-vectors.enabled", False, doc="Mark rows that were replaced instead of merging.", affects=_ALL
+        "deletion-vectors.enabled", False, doc="Mark rows that were replaced or deleted.", affects=_ALL
     )
     vectors_merge_on_read: bool = option(
         "deletion-vectors.merge-on-read",

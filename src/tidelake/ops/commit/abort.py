@@ -14,12 +14,11 @@ from typing import Final
 
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.ops.commit.messages import CommitMessage
-from tidelake.spec.layout import TableLayout
 
 REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
 """Errors of a commit after which it is certain that nothing was published."""
 PathOf = Callable[[bytes, int, str], str]
-"""The path of a data file from its partition, bucket and name."""
+"""The path of a data file, or of an index file, from its partition, bucket and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class AbortResult:
     reason: str | None = None
 
 
-def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: PathOf) -> tuple[str, ...]:
+def plan_abort(messages: Sequence[CommitMessage], path_of: PathOf, index_path_of: PathOf) -> tuple[str, ...]:
     """The files that belong to these messages alone."""
     paths: dict[str, None] = {}
     for message in messages:
@@ -44,7 +43,7 @@ def plan_abort(messages: Sequence[CommitMessage], layout: TableLayout, path_of: 
                     paths[path_of(message.partition, message.bucket, name)] = None
         for index in (*data.new_index_files, *message.compact.new_index_files):
             if index.external_path is None:
-                paths[layout.index_path(index.file_name)] = None
+                paths[index_path_of(message.partition, message.bucket, index.file_name)] = None
     return tuple(paths)
 
 

@@ -26,7 +26,7 @@ from tidelake.errors import (
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
-from tidelake.ops.commit.lookups import check_lookups
+from tidelake.ops.commit.lookups import check_lookups, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
@@ -124,7 +124,7 @@ class Committer:
         self._rebaser = rebaser
         self._shape = TableShape.parse(options)
         self._bucket = BucketOptions.parse(options).bucket
-        self._first_row = options.get("merge-engine", "").strip().lower().replace("_", "-") == "first-row"
+        self._looks_up = bool(store.schema.primary_keys) and looks_up(options)
         self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
         _check_mark_done(self._shape)
         _check_branch(self._shape, store.layout.branch)
@@ -204,7 +204,7 @@ class Committer:
 
     def _remove(self, messages: tuple[Sequence[CommitMessage], Sequence[CommitMessage]]) -> None:
         """Remove the files that the first messages have and the second have not; what stays is an orphan."""
-        gone, kept = (plan_abort(each, self._store.layout, self._path_of) for each in messages)
+        gone, kept = (plan_abort(each, self._path_of, self._paths.index) for each in messages)
         for path in set(gone).difference(kept):
             with suppress(StorageError):
                 self._store.env.io.delete(path)
@@ -243,7 +243,7 @@ class Committer:
             return _Parts(tuple(done))
 
         def provider(state: State) -> Changes:
-            if self._first_row:
+            if self._looks_up:
                 check_lookups(self._store, messages, state.snapshot)
             return compacted
 
@@ -435,7 +435,7 @@ class Committer:
         return self.commit(committable, recovering=True)
 
     def _lost_file(self, messages: Sequence[CommitMessage]) -> str | None:
-        paths = plan_abort(messages, self._store.layout, self._path_of)
+        paths = plan_abort(messages, self._path_of, self._paths.index)
         return next((path for path in paths if not self._store.env.io.exists(path)), None)
 
     def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
@@ -444,7 +444,7 @@ class Committer:
         Raises:
             StorageError: the storage failed; some files may be left.
         """
-        paths = plan_abort(messages, self._store.layout, self._path_of)
+        paths = plan_abort(messages, self._path_of, self._paths.index)
         kept = referenced_names(messages)
         reason = self._doubt(identifier)
         if reason is not None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError, FormatError
 from tidelake.ops.commit.changes import Changes, IndexChange
-from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry
+from tidelake.spec.index_manifest import DELETION_VECTORS, HASH, IndexEntry
 from tidelake.spec.key_order import overlapping_neighbours
 from tidelake.spec.manifest import (
     ADD,
@@ -44,8 +44,6 @@ class Context:
     overwrite: bool
     key_types: Sequence[DataType]
     ordered_levels: bool
-    vectors_by_file: bool
-    """Deletion vectors of a table without buckets: part of a file's identity, so that two deletes collide."""
 
 
 def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[IndexEntry], context: Context) -> None:
@@ -56,8 +54,8 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
     """
     base = base.select(CONFLICT_COLUMNS)
     delta = changes.delta.select(CONFLICT_COLUMNS)
-    if context.vectors_by_file:
-        base, delta = _with_vectors(base, delta, base_index, changes.index)
+    if _names_vectors(base_index) or _names_vectors(change.entry for change in changes.index):
+        base, delta = _with_vectors(base, delta, base_index, changes.index, context)
     if not context.overwrite:
         check_bucket_counts(pa.concat_tables([base, delta]), context)
     twice = repeated_identity(delta)
@@ -117,8 +115,9 @@ def combine_index(
 ) -> tuple[IndexEntry, ...]:
     """The complete list of index files after a commit.
 
-    Hash indexes and the deletion vectors of a bucket are one file per bucket: an addition replaces. Everything else is
-    known by its file name, and must be there to be deleted and absent to be added.
+    A bucket has one hash index: an addition replaces. Of deletion vectors it has one file too, or, without buckets,
+    several. Who replaces one has to name it: what it does not name it has not seen, and deleted rows would come back to
+    life. All the rest is known by its file name, and must be there to be deleted and absent to be added.
 
     Raises:
         CommitConflictError: an index file to delete is gone, or one to add (or its data file's vector) is there.
@@ -126,13 +125,14 @@ def combine_index(
     kept: dict[tuple[object, ...], IndexEntry] = {_index_key(each, vectors_by_file): each for each in previous}
     for change in sorted(changes, key=lambda each: each.kind == ADD):
         key = _index_key(change.entry, vectors_by_file)
-        replaced = len(key) == 3
+        replaced = change.entry.file.index_type == HASH
+        there = kept.get(key)
         if change.kind == DELETE:
-            if key not in kept and not replaced:
+            if not replaced and (there is None or there.file.file_name != change.entry.file.file_name):
                 raise _index_conflict("index file to delete is already gone", change.entry)
             kept.pop(key, None)
         else:
-            if key in kept and not replaced:
+            if there is not None and not replaced:
                 raise _index_conflict("index file to add is already there", change.entry)
             kept[key] = change.entry
     if vectors_by_file:
@@ -186,13 +186,19 @@ def _conflict(message: str, code: str, entries: pa.Table, context: Context) -> C
 
 def _index_key(entry: IndexEntry, vectors_by_file: bool) -> tuple[object, ...]:
     kind = entry.file.index_type
-    if kind == "HASH" or (kind == DELETION_VECTORS and not vectors_by_file):
+    if kind == HASH or (kind == DELETION_VECTORS and not vectors_by_file):
         return (entry.partition, entry.bucket, kind)
     return (entry.file.file_name,)
 
 
 def _index_conflict(message: str, entry: IndexEntry) -> CommitConflictError:
-    return CommitConflictError(message, code="index-conflict", file=entry.file.file_name, bucket=entry.bucket)
+    return CommitConflictError(
+        message,
+        code="index-conflict",
+        file=entry.file.file_name,
+        bucket=entry.bucket,
+        hint="another job changed the same rows or files: read again and retry",
+    )
 
 
 _Place = tuple[bytes, int, str]
@@ -213,13 +219,24 @@ def _check_one_vector(entries: Iterable[IndexEntry], added: Iterable[IndexEntry]
                 seen.add(place)
 
 
+def _names_vectors(entries: Iterable[IndexEntry]) -> bool:
+    return any(entry.file.index_type == DELETION_VECTORS for entry in entries)
+
+
 def _with_vectors(
-    base: pa.Table, delta: pa.Table, base_index: Sequence[IndexEntry], changes: Sequence[IndexChange]
+    base: pa.Table,
+    delta: pa.Table,
+    base_index: Sequence[IndexEntry],
+    changes: Sequence[IndexChange],
+    context: Context,
 ) -> tuple[pa.Table, pa.Table]:
     """Make the name of its deletion-vector file part of each file's identity, where this commit concerns it.
 
     A data file whose vector changes but which is not in the delta itself is deleted with the old vector and added with
-    the new one, so that a concurrent change of the same vector collides.
+    the new one, so that a concurrent change of the same vector collides, and so does a file that is gone.
+
+    Raises:
+        CommitConflictError: rows are marked of a file that another job removed.
     """
     removed = _vector_files(change.entry for change in changes if change.kind == DELETE)
     added = _vector_files(change.entry for change in changes if change.kind == ADD)
@@ -229,9 +246,26 @@ def _with_vectors(
     names = pa.array(sorted({name for *_, name in concerned}), pa.large_string())
     near = pc.is_in(base.column("file_name"), value_set=names)
     marked = _marked(base.filter(near), before)
+    lost = added.keys() - set(_places(marked)) - set(_places(delta))
+    if lost:
+        _, bucket, name = min(lost)
+        raise CommitConflictError(
+            "file with rows to delete is gone",
+            code="file-deleted",
+            files=name,
+            bucket=bucket,
+            base_user=context.base_user,
+            commit_user=context.commit_user,
+            hint="another job compacted or overwrote the same bucket: read again and retry",
+        )
     moved = _moved_vectors(marked, delta, removed, added)
     base = pa.concat_tables([base.filter(pc.invert(near)), marked])
-    return base, pa.concat_tables([_marked(delta, {**removed, **added}), *moved])
+    gone = delta.filter(pc.equal(delta.column("kind"), DELETE))
+    come = delta.filter(pc.equal(delta.column("kind"), ADD))
+    # A file that only moves to another level takes its vector along, whichever that is now.
+    stays = {*_places(gone)} & {*_places(come)} - removed.keys() - added.keys()
+    along = {place: name for place, name in before.items() if place in stays}
+    return base, pa.concat_tables([_marked(gone, {**removed, **along}), _marked(come, {**added, **along}), *moved])
 
 
 def _vector_files(entries: Iterable[IndexEntry]) -> dict[_Place, str]:

@@ -314,7 +314,6 @@ class Loop:
             overwrite=request.kind is CommitKind.OVERWRITE,
             key_types=[schema.field(name).type for name in schema.trimmed_primary_keys],
             ordered_levels=bool(schema.primary_keys),
-            vectors_by_file=not schema.primary_keys and self._bucket == -1,
         )
 
     # -------------------------------------------------------------------------------------------- writing

@@ -1,7 +1,8 @@
-"""Small files of append tables become fewer, larger ones.
+"""Small files of append tables become fewer, larger ones, and files lose the rows that are marked deleted.
 
 Planning is pure. Without buckets any small files of a partition may be joined; with buckets the order of rows is
-kept, so only neighbours in write order are.
+kept, so only neighbours in write order are. A file with a deletion vector is worth writing anew alone if it is small,
+if much of it is deleted, or if all of the bucket is asked for; its vector goes with it, in the same snapshot.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class AppendCompactionOptions(OptionGroup):
     small_ratio: float = option(
         "compaction.small-file-ratio", 0.7, doc="A file is small below this share of the target.", affects=_MAINTENANCE
     )
+    delete_ratio: float = option(
+        "compaction.delete-ratio-threshold",
+        0.2,
+        doc="A file of an append table is written anew above this share of deleted rows.",
+        affects=_MAINTENANCE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +59,46 @@ def plan_rewrites(
     """What to rewrite; each split holds all files of its bucket."""
     rewrites: list[Rewrite] = []
     for split in buckets:
+        due = _due(split, options, target_bytes=target_bytes, full=full)
         if ordered:
-            groups = _pick_ordered(split.files, options, target_bytes=target_bytes, full=full)
+            groups = _pick_ordered(split.files, options, due, target_bytes=target_bytes, full=full)
         else:
-            groups = _pick_unordered(split.files, options, target_bytes, open_file_cost, full=full)
-        rewrites += [Rewrite(split, tuple(group)) for group in groups if len(group) > 1]
+            plain = [file for file in split.files if file.file_name not in split.vectors]
+            groups = _pick_unordered(plain, options, target_bytes, open_file_cost, full=full)
+            groups += _pick_marked(split, due, target_bytes, open_file_cost)
+        wanted = [group for group in groups if len(group) > 1 or any(file.file_name in due for file in group)]
+        rewrites += [Rewrite(split.with_files(group), tuple(group)) for group in wanted]
     return rewrites
+
+
+def _due(split: Split, options: AppendCompactionOptions, *, target_bytes: int, full: bool) -> frozenset[str]:
+    """Names of the files with deletion vectors that are worth writing anew, alone if need be."""
+    found = set()
+    for file in split.files:
+        vector = split.vectors.get(file.file_name)
+        if vector is not None:
+            small = file.file_size < target_bytes * options.small_ratio
+            deleted = file.row_count if vector.cardinality is None else vector.cardinality
+            if full or small or deleted > options.delete_ratio * file.row_count:
+                found.add(file.file_name)
+    return frozenset(found)
+
+
+def _pick_marked(split: Split, due: frozenset[str], target_bytes: int, open_file_cost: int) -> list[list[DataFile]]:
+    """Files with deletion vectors, those of one index file together, so that it is left whole or not at all."""
+    by_index: dict[str, list[DataFile]] = {}
+    for file in split.files:
+        if file.file_name in due:
+            by_index.setdefault(split.vectors[file.file_name].path, []).append(file)
+    groups: list[list[DataFile]] = [[]]
+    weight = 0
+    for files in by_index.values():
+        if weight >= 2 * target_bytes:
+            groups.append([])
+            weight = 0
+        groups[-1] += sorted(files, key=lambda each: (each.min_sequence, each.file_name))
+        weight += sum(file.file_size + open_file_cost for file in files)
+    return [group for group in groups if group]
 
 
 def _pick_unordered(
@@ -79,15 +120,20 @@ def _pick_unordered(
 
 
 def _pick_ordered(
-    files: Sequence[DataFile], options: AppendCompactionOptions, *, target_bytes: int, full: bool
+    files: Sequence[DataFile],
+    options: AppendCompactionOptions,
+    due: frozenset[str],
+    *,
+    target_bytes: int,
+    full: bool,
 ) -> list[list[DataFile]]:
     ordered = sorted(files, key=lambda each: (each.min_sequence, each.file_name))
     if full:
-        while ordered and ordered[0].file_size >= target_bytes:
+        while ordered and ordered[0].file_size >= target_bytes and ordered[0].file_name not in due:
             ordered = ordered[1:]
         small = sum(file.file_size < target_bytes * options.small_ratio for file in ordered)
         worth = small > len(ordered) - small and len(ordered) >= 2
-        return [ordered] if worth else []
+        return [ordered] if worth or any(file.file_name in due for file in ordered) else []
     groups: list[list[DataFile]] = []
     window: list[DataFile] = []
     for file in ordered:
@@ -97,7 +143,9 @@ def _pick_ordered(
             window = []
         elif sum(each.file_size for each in window) >= 2 * target_bytes:
             window = window[1:]
-    return groups
+    taken = {file.file_name for group in groups for file in group}
+    # A file alone keeps its place among the others: its rows keep their sequence numbers.
+    return groups + [[file] for file in ordered if file.file_name in due - taken]
 
 
 def run_rewrite(store: TableStore, paths: DataPaths, rewrite: Rewrite, files: FileOptions) -> CommitMessage:

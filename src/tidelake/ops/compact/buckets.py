@@ -22,6 +22,7 @@ from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate, Pa
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.planner import refuse_unreadable
 from tidelake.ops.scan.split import Split, bucket_splits
+from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.options import Affects, OptionGroup, option
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
@@ -153,7 +154,7 @@ def live_buckets(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None
 
     Raises:
         CommitConflictError: the table has rows of a newer schema than the job's: written anew they would lose columns.
-        UnsupportedError: rows are marked deleted by deletion vectors, or an option is not honoured.
+        UnsupportedError: an option is not honoured.
     """
     if ExpiredPartitionOptions.parse(job.options).skip and "partition.expiration-time" in job.options:
         raise UnsupportedError(
@@ -169,10 +170,10 @@ def live_buckets(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None
     entries = live_entries(
         store.manifests, data_manifests(store.manifests, snapshot), partitions=_pruned(choice, store.schema)
     )
-    refuse_unreadable(store, [snapshot], entries)
+    refuse_unreadable(store, snapshot, entries)
     refuse_newer(job, pc.max(entries.column("schema_id")).as_py() or 0)
     entries = entries.filter(_mask(entries, choice, local_time_ms(store.env.clock)))
-    splits = bucket_splits(entries, snapshot.id, job.paths)
+    splits = bucket_splits(entries, snapshot.id, job.paths, snapshot_vectors(store.manifests, snapshot))
     if choice.places is not None:
         splits = [split for split in splits if (split.partition, split.bucket) in choice.places]
     return snapshot, splits

@@ -277,7 +277,7 @@ class DedicatedCompaction:
             fresh = entries.filter(pc.and_(added, pc.equal(entries.column("level"), 0)))
             self._forget({*(_places(entries) & self._trees.keys()), *_places(fresh)})
             return
-        for split in bucket_splits(entries, snapshot.id, desk.job.paths):
+        for split in bucket_splits(entries, snapshot.id, desk.job.paths, None):
             place = (split.partition, split.bucket)
             tree = self._trees.get(place)
             if tree is None:
@@ -318,8 +318,9 @@ class DedicatedCompaction:
         by_time = CompactionOptions.parse(job.options).optimization_interval_ms is not None
         now = local_time_ms(job.store.env.clock)
         found = []
+        seen_id = 0 if self._seen is None else self._seen.id
         for place in [each for each in self._trees if by_time or each in self._news]:
-            due, self._trees[place] = self._trees[place].due(now_ms=now)
+            due, self._trees[place] = self._trees[place].seen_at(seen_id).due(now_ms=now)
             if due is None:
                 self._news.discard(place)
             else:

@@ -1,7 +1,8 @@
 """Compaction of one bucket of a primary-key table: what was picked is merged to a lower level, or only moved there.
 
-Where a row of level 0 loses to any older one (`first-row`), the keys of what is written are looked up below the output
-level, and those that exist there are left out. Rows past their record-level expiry are not read at all.
+What a table asks of its compactions beside that is told by `watching`: older versions from below the output level are
+folded in or marked as deleted, and what changed is written to changelog files. Rows past their record-level expiry are
+not read at all.
 
 New files belong to nobody until their message is committed. A file that is only moved keeps its name, in what was
 before and in what comes after; nothing here ever deletes it.
@@ -9,30 +10,35 @@ before and in what comes after; nothing here ever deletes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import UnsupportedError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
-from tidelake.lsm.engine import SEQUENCE
-from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOptions
+from tidelake.lsm.engines.build import MergeOptions
 from tidelake.lsm.files import RunFile
+from tidelake.lsm.kernel import Watch
 from tidelake.lsm.levels import Levels
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import Compaction, PickState, plan_compaction, plan_full_compaction
 from tidelake.lsm.record_expiry import RecordExpiry, expiry_for
-from tidelake.lsm.rewrite import LookupRules, Rewrite, Upgrade, plan_steps
+from tidelake.lsm.rewrite import Rewrite, Step, Upgrade, plan_steps
+from tidelake.lsm.sections import Section
 from tidelake.ops.commit.messages import CompactIncrement
-from tidelake.ops.compact.lookup import LevelLookup, Lookup
-from tidelake.ops.read.keyed import Merging, merge_section
+from tidelake.ops.compact.marks import BucketVectors, Marks, vectors_in
+from tidelake.ops.compact.vectors import NO_UPDATE, IndexUpdate, run_update
+from tidelake.ops.compact.watching import Watching, watch_compaction
+from tidelake.ops.read.keyed import Merging, merge_section, watch_section
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import FileSource
+from tidelake.spec.index_manifest import IndexFile
 from tidelake.spec.stats_evolution import bounds_under
+from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import VectorOptions
 
 Change = Callable[[pa.Table], pa.Table]
 """Makes rows of others, fewer or changed."""
@@ -44,11 +50,43 @@ class Bucket:
 
     store: TableStore
     split: Split
-    """Where its files lie; the files of the split itself do not matter."""
+    """Where its files lie, and their deletion vectors; the files of the split itself do not matter."""
     merging: Merging
     files: FileOptions
     options: CompactionOptions
     thin: bool = False
+    tells: bool = True
+    """Whether changes are told, where the table has them told at all: nobody is told of what an overwrite does."""
+    vectors: BucketVectors | None = None
+    """Where the vectors of its files are kept; None where neither it has any nor the table wants any."""
+
+    def after(self, increment: CompactIncrement) -> Bucket:
+        """The bucket with the deletion vectors that a compaction of it left."""
+        if self.vectors is None or not (increment.new_index_files or increment.deleted_index_files):
+            return self
+        vectors = replace(self.vectors, indexes=increment.new_index_files)
+        return with_vectors(replace(self, vectors=vectors))
+
+
+def with_vectors(bucket: Bucket) -> Bucket:
+    """A bucket whose rows are read with the vectors that its index files hold."""
+    known, split = bucket.vectors, bucket.split
+    if known is None:
+        return bucket
+    found = vectors_in(known.indexes, known.paths, partition=split.partition, bucket=split.bucket)
+    return replace(bucket, split=replace(split, vectors=found))
+
+
+def bucket_vectors(
+    paths: DataPaths, options: Mapping[str, str], indexes: tuple[IndexFile, ...]
+) -> BucketVectors | None:
+    """Where a bucket with these index files keeps its vectors, if it needs any.
+
+    Raises:
+        InvalidInputError: an option is wrong.
+    """
+    wanted = VectorOptions.parse(options)
+    return BucketVectors(paths, wanted, indexes) if wanted.enabled or indexes else None
 
 
 def pick(
@@ -57,14 +95,26 @@ def pick(
     """The compaction that is due at a local wall-clock time.
 
     Raises:
-        UnsupportedError: the table's compactions have to write changes or deletion vectors.
         InvalidInputError: rows expire by a column that tells no time.
     """
     merge = MergeOptions.parse(bucket.merging.options)
-    refuse_unsupported(merge)
     if full:
-        return plan_full_compaction(levels, bucket.options, expired=expired_files(bucket, levels.upper[-1])), state
-    return plan_compaction(levels, bucket.options, now_ms=now_ms, state=state, needs_lookup=merge.needs_lookup)
+        chosen = plan_full_compaction(
+            levels,
+            bucket.options,
+            expired=expired_files(bucket, levels.upper[-1]),
+            with_vectors=bucket.split.vectors.keys(),
+            deletion_vectors=merge.deletion_vectors,
+        )
+        return chosen, state
+    return plan_compaction(
+        levels,
+        bucket.options,
+        now_ms=now_ms,
+        state=state,
+        needs_lookup=merge.needs_lookup,
+        deletion_vectors=merge.deletion_vectors,
+    )
 
 
 def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
@@ -95,39 +145,6 @@ def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
     return frozenset(names)
 
 
-def refuse_unsupported(merge: MergeOptions, *, write_only: bool = False) -> None:
-    """Refuse tables whose compaction does more than merge, or whose writers do more than write rows.
-
-    `write_only` leaves compactions to others; changes that are produced from the input are not theirs to write.
-
-    Raises:
-        UnsupportedError: it is such a table.
-    """
-    if merge.changelog_producer is ChangelogProducer.INPUT:
-        raise UnsupportedError(
-            "changes cannot be produced yet",
-            option="changelog-producer",
-            value=merge.changelog_producer.value,
-            hint="write to the table with another engine, or set the option to none",
-        )
-    if write_only:
-        return
-    if merge.changelog_producer is not ChangelogProducer.NONE:
-        raise UnsupportedError(
-            "changes cannot be produced yet",
-            option="changelog-producer",
-            value=merge.changelog_producer.value,
-            hint="write to the table with write-only=true and compact it with another engine",
-        )
-    for wanted, key in ((merge.deletion_vectors, "deletion-vectors.enabled"), (merge.force_lookup, "force-lookup")):
-        if wanted:
-            raise UnsupportedError(
-                "compaction cannot look up older versions yet",
-                option=key,
-                hint="write to the table with write-only=true and compact it with another engine",
-            )
-
-
 def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tuple[CompactIncrement, Levels]:
     """Carry a compaction out; what it wrote is removed again if it fails.
 
@@ -136,64 +153,135 @@ def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tu
         StorageError: the storage failed.
         InvalidInputError: a merge gives a null where the table has none, or rows expire by a column without a time.
     """
+    marks = Marks()
+    watching = watch_compaction(
+        bucket.store, bucket.split, bucket.merging, bucket.files, levels, compaction, marks, tells=bucket.tells
+    )
     steps = plan_steps(
         compaction,
         bucket.options,
         max_level=levels.max_level,
         expired=expired_files(bucket, compaction.files),
-        lookup=_lookup_rules(bucket, compaction),
+        lookup=watching.rules,
+        tells_bottom=watching.tells_bottom,
     )
-    before: list[RunFile] = []
-    after: list[RunFile] = []
-    writers: list[KeyedWriter] = []
+    work = _Work(bucket, watching, compaction.output_level)
     try:
         for step in steps:
-            match step:
-                case Upgrade():
-                    before.append(step.file)
-                    after.append(step.after)
-                case Rewrite():
-                    writer = _writer(bucket, step.output_level)
-                    writers.append(writer)
-                    before += step.files
-                    after += _rewritten(bucket, step, writer, _fresh(bucket, levels, step))
+            work.carry_out(step)
+        changelog = work.changelog.close()
+        update = _updated_vectors(bucket, work, marks)
     except BaseException:
-        for writer in writers:
-            writer.abort()
+        work.abort()
         raise
-    increment = CompactIncrement(before=tuple(file.meta for file in before), after=tuple(file.meta for file in after))
-    return increment, levels.apply(before, after)
+    increment = CompactIncrement(
+        before=tuple(file.meta for file in work.before),
+        after=tuple(file.meta for file in work.after),
+        changelog_files=changelog,
+        new_index_files=update.new,
+        deleted_index_files=update.deleted,
+    )
+    return increment, levels.apply(work.before, work.after)
 
 
-def _writer(bucket: Bucket, level: int) -> KeyedWriter:
-    return KeyedWriter(
-        bucket.store.env,
-        bucket.split.bucket_path,
-        bucket.merging.schema,
-        bucket.files,
-        level=level,
-        source=FileSource.COMPACT,
-        thin=bucket.thin,
+def _updated_vectors(bucket: Bucket, work: _Work, marks: Marks) -> IndexUpdate:
+    """Write the vectors of the bucket anew, if any changed: files that were only moved keep theirs."""
+    if bucket.vectors is None:
+        return NO_UPDATE
+    moved = {file.name for file in work.after}
+    return run_update(
+        bucket.store,
+        bucket.vectors.paths,
+        bucket.vectors.indexes,
+        partition=bucket.split.partition,
+        bucket=bucket.split.bucket,
+        marked=marks.bitmaps(),
+        removed={file.name for file in work.before} - moved,
+        options=bucket.vectors.options,
+        rolled=False,
     )
 
 
-def _rewritten(bucket: Bucket, step: Rewrite, writer: KeyedWriter, fresh: Change) -> tuple[RunFile, ...]:
-    names = bucket.merging.schema.names
-    keep = living(bucket)
-    for section in step.sections:
+class _Work:
+    """The steps of one compaction as they are carried out, in key order."""
+
+    def __init__(self, bucket: Bucket, watching: Watching, output_level: int) -> None:
+        self._bucket, self._watching = bucket, watching
+        self._keep = living(bucket)
+        self.before: list[RunFile] = []
+        self.after: list[RunFile] = []
+        self.changelog = self._writer(output_level, changelog=True)
+        self._writers = [self.changelog]
+
+    def carry_out(self, step: Step) -> None:
+        match step:
+            case Upgrade():
+                if step.watched and self._watching.reads_moved:
+                    # Rows that are not written are told of as they stay, not as the engine would write them.
+                    watch = replace(self._watching.watch, folds_lone=False)
+                    self._watch(Section(((step.file,),)), watch, None, drop_delete=False)
+                self.before.append(step.file)
+                self.after.append(step.after)
+            case Rewrite():
+                writer = self._writer(step.output_level)
+                self._writers.append(writer)
+                for section in step.sections:
+                    if self._watching.watches(step.files):
+                        self._watch(section, self._watching.watch, writer, drop_delete=step.drop_delete)
+                    else:
+                        self._merge(section, writer, drop_delete=step.drop_delete)
+                self.before += step.files
+                self.after += self._bucket.merging.files(writer.close())
+
+    def abort(self) -> None:
+        """Remove everything that was written."""
+        for writer in self._writers:
+            writer.abort()
+
+    def _merge(self, section: Section, writer: KeyedWriter, *, drop_delete: bool) -> None:
+        bucket = self._bucket
         for rows in merge_section(
             bucket.store,
             bucket.split,
             section,
             bucket.merging,
-            names,
+            bucket.merging.schema.names,
             ordered=True,
-            drop_retracts=step.drop_delete,
+            drop_retracts=drop_delete,
             whole=True,
-            keep=keep,
+            keep=self._keep,
         ):
-            writer.write(fresh(rows))
-    return bucket.merging.files(writer.close())
+            writer.write(rows)
+
+    def _watch(self, section: Section, watch: Watch, writer: KeyedWriter | None, *, drop_delete: bool) -> None:
+        bucket = self._bucket
+        for reduced in watch_section(
+            bucket.store,
+            bucket.split,
+            section,
+            bucket.merging,
+            watch,
+            self._watching.ages,
+            drop_retracts=drop_delete,
+            keep=self._keep,
+        ):
+            if writer is not None and reduced.rows is not None:
+                writer.write(reduced.rows)
+            if reduced.changes is not None:
+                self.changelog.write(reduced.changes)
+
+    def _writer(self, level: int, *, changelog: bool = False) -> KeyedWriter:
+        bucket = self._bucket
+        return KeyedWriter(
+            bucket.store.env,
+            bucket.split.bucket_path,
+            bucket.merging.schema,
+            bucket.files,
+            level=level,
+            source=FileSource.APPEND if changelog else FileSource.COMPACT,
+            thin=bucket.thin,
+            changelog=changelog,
+        )
 
 
 def living(bucket: Bucket) -> Change | None:
@@ -207,41 +295,3 @@ def living(bucket: Bucket) -> Change | None:
         return None
     chosen, now_ms = expiry, bucket.store.env.clock.now_ms()
     return lambda rows: chosen.living(rows, now_ms)
-
-
-# ------------------------------------------------------------------------------------------------ first row
-
-
-def _lookup_rules(bucket: Bucket, compaction: Compaction) -> LookupRules | None:
-    """How files leave level 0 where older versions win."""
-    if not MergeOptions.parse(bucket.merging.options).needs_lookup:
-        return None
-    formats = {bucket.files.for_level(level).format for level in (0, compaction.output_level)}
-    return LookupRules(format_changes=len(formats) > 1)
-
-
-def _fresh(bucket: Bucket, levels: Levels, step: Rewrite) -> Change:
-    """What leaves out the rows whose key exists below the output level of a step."""
-    below = levels.upper[step.output_level :]
-    level0 = [file for file in step.files if file.level == 0]
-    if MergeOptions.parse(bucket.merging.options).engine is not MergeEngine.FIRST_ROW or not level0 or not any(below):
-        return lambda rows: rows
-    last = max(level0, key=lambda file: file.max_key)
-    lookup = LevelLookup(bucket.store, bucket.split, bucket.merging, below, until=last)
-    lifted = max((file.meta.max_sequence for file in step.files if file.level > 0), default=-1)
-    # Rows from upper levels were looked up when they left level 0. Sequence numbers tell them where they are apart.
-    floor = lifted if lifted < min(file.meta.min_sequence for file in level0) else -1
-    return lambda rows: _unseen(rows, lookup, floor)
-
-
-def _unseen(rows: pa.Table, lookup: Lookup, floor: int) -> pa.Table:
-    new = rows.column(SEQUENCE).to_numpy() > floor
-    places = np.flatnonzero(new)
-    if not len(places):
-        return rows
-    found = lookup.find(rows if len(places) == rows.num_rows else rows.take(pa.array(places)))
-    if not found.hits.any():
-        return rows
-    keep = np.ones(rows.num_rows, dtype=bool)
-    keep[places[found.hits]] = False
-    return rows.filter(pa.array(keep))

@@ -16,10 +16,12 @@ from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import Compaction, PickState, first_state
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.compact.buckets import Job
-from tidelake.ops.compact.keyed import Bucket, pick, run_compaction
+from tidelake.ops.compact.keyed import Bucket, bucket_vectors, pick, run_compaction, with_vectors
+from tidelake.ops.compact.vectors import index_files_of
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.index_manifest import IndexFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,14 @@ class Tree:
             UnsupportedError: the table's compactions do more than merge.
         """
         chosen, state = pick(self.levels, self.bucket, self.state, now_ms=now_ms, full=full)
-        found = None if chosen is None else BucketCompaction(self.bucket.split, self.levels, chosen)
+        indexes = () if self.bucket.vectors is None else self.bucket.vectors.indexes
+        found = None if chosen is None else BucketCompaction(self.bucket.split, self.levels, chosen, indexes)
         return found, replace(self, state=state)
+
+    def seen_at(self, snapshot_id: int) -> Tree:
+        """The tree, known to be as it was at a snapshot."""
+        known = max(self.bucket.split.snapshot_id, snapshot_id)
+        return replace(self, bucket=replace(self.bucket, split=replace(self.bucket.split, snapshot_id=known)))
 
     def after(self, message: CommitMessage) -> Tree:
         """The tree once a compaction of it is committed.
@@ -47,7 +55,7 @@ class Tree:
             InvalidInputError: it took files that are not there.
         """
         before, after = (self.bucket.merging.files(files) for files in (message.compact.before, message.compact.after))
-        return replace(self, levels=self.levels.apply(before, after))
+        return replace(self, bucket=self.bucket.after(message.compact), levels=self.levels.apply(before, after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class BucketCompaction:
     """The bucket it concerns, without files."""
     levels: Levels
     compaction: Compaction
+    indexes: tuple[IndexFile, ...] = ()
+    """The index files with the deletion vectors of the bucket."""
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -75,10 +85,13 @@ def open_trees(job: Job, buckets: Sequence[Split]) -> list[Tree]:
     if not buckets:
         return []
     known = _bucket(job, buckets[0])
+    indexes = index_files_of(job.store, job.store.snapshots.get(buckets[0].snapshot_id))
     trees = []
     for split in buckets:
         levels = build_levels(known.merging.files(split.files), num_levels=known.options.num_levels)
-        trees.append(Tree(replace(known, split=replace(split, files=())), levels, first_state(levels)))
+        vectors = bucket_vectors(job.paths, job.options, indexes.get((split.partition, split.bucket), ()))
+        bucket = with_vectors(replace(known, split=replace(split, files=()), vectors=vectors))
+        trees.append(Tree(bucket, levels, first_state(levels)))
     return trees
 
 
@@ -108,7 +121,12 @@ def compact_bucket(job: Job, step: BucketCompaction) -> CommitMessage:
         InvalidInputError: a merge gives a null where the table has none, or rows expire by a column without a time.
     """
     split = step.split
-    increment, _ = run_compaction(_bucket(job, split), step.levels, step.compaction)
+    bucket = replace(_bucket(job, split), vectors=bucket_vectors(job.paths, job.options, step.indexes))
+    increment, _ = run_compaction(bucket, step.levels, step.compaction)
     return CommitMessage(
-        partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, compact=increment
+        partition=split.partition,
+        bucket=split.bucket,
+        total_buckets=split.total_buckets,
+        compact=increment,
+        base_snapshot_id=split.snapshot_id,
     )

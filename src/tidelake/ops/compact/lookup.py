@@ -2,7 +2,8 @@
 
 The result of a compaction comes out in key order and so do the levels below, so each level is walked once, beside the
 result: files that no key can lie in are not opened, row groups before and behind the keys are not read, and of a row
-only its key columns are, and what else is asked for. Memory is about one piece of each level.
+only its key columns are. Values are read afterwards, of the row groups alone in which a key was found. Memory is about
+one piece of each level, and what was found.
 
 Invariant: a key is found at the smallest level that has it, and found exactly where it is there. Keys must be asked for
 in ascending order, over all calls.
@@ -18,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.expr.tree import And, Predicate, col
+from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.files.read import ROW_NUMBER
+from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.keys import KeyArray, KeyCodec, count_up_to, first_and_last, key_at, locate, slice_keys, window
 from tidelake.ops.read.append import read_data_file
@@ -32,6 +35,8 @@ __all__ = ["Found", "LevelLookup", "Lookup"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+_SYSTEM: Final = {SEQUENCE: SEQUENCE_FIELD, KIND: KIND_FIELD}
 
 # Types whose order is the same for a predicate and for keys; NaN alone makes the others not worth a thought.
 _PRUNABLE: Final = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.DATE, Root.VARCHAR})
@@ -90,13 +95,13 @@ class LevelLookup:
         self._columns = tuple(columns)
         self.files: tuple[RunFile, ...] = tuple(file for level in levels for file in level)
         self._walks: list[_Walk] = []
-        wanted = tuple(dict.fromkeys((*keys, *columns)))
-        fields = tuple(merging.schema.field(name) for name in wanted)
+        self._store, self._split, self._schema = store, split, merging.schema
+        fields = tuple(merging.schema.field(name) for name in keys)
         last = _first_value(merging, until) if until is not None else None
 
         def read(file: RunFile, first: Any) -> Iterator[pa.Table]:
             where = _between(merging, first, last)
-            request = KeyedRequest(schema=merging.schema, columns=wanted, where=where, wanted=fields)
+            request = KeyedRequest(schema=merging.schema, columns=keys, where=where, wanted=fields)
             for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS, row_numbers=True):
                 yield pa.Table.from_batches([batch])
 
@@ -116,7 +121,6 @@ class LevelLookup:
         count = rows.num_rows
         files, positions = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
         left: Ints = np.arange(count)
-        values: list[tuple[Ints, pa.Table]] = []
         whole = rows.select(list(self._codec.columns)).combine_chunks()
         for walk in self._walks:
             if not len(left):
@@ -125,17 +129,27 @@ class LevelLookup:
             for hit in walk.find(part):
                 here = left[hit.needles]
                 files[here], positions[here] = hit.file, hit.positions
-                if self._columns:
-                    values.append((here, hit.rows.select(list(self._columns))))
             left = left[files[left] < 0]
         hits: Bools = files >= 0
-        return Found(hits, files, positions, self._in_order(values))
+        return Found(hits, files, positions, self._values(files, positions) if self._columns else None)
 
-    def _in_order(self, values: list[tuple[Ints, pa.Table]]) -> pa.Table | None:
-        if not values:
+    def _values(self, files: Ints, positions: Ints) -> pa.Table | None:
+        """The wanted columns of the rows that were found, in the order of the keys."""
+        fields = tuple(_SYSTEM.get(name) or self._schema.field(name) for name in self._columns)
+        names = tuple(name for name in self._columns if name not in _SYSTEM)
+        request = KeyedRequest(schema=self._schema, columns=names, wanted=fields)
+        needles: list[Ints] = []
+        tables: list[pa.Table] = []
+        for number in np.unique(files[files >= 0]).tolist():
+            here = np.flatnonzero(files == number)
+            meta = self.files[number].meta
+            batches = read_data_file(self._store, self._split, meta, request, only=positions[here], stream=True)
+            tables.append(pa.Table.from_batches(batches, schema=request.arrow_schema))
+            needles.append(here)  # sorted as the file is, so that these are its rows in their order
+        if not tables:
             return None
-        order = np.argsort(np.concatenate([here for here, _ in values]), kind="stable")
-        return pa.concat_tables([table for _, table in values]).combine_chunks().take(pa.array(order))
+        order = np.argsort(np.concatenate(needles), kind="stable")
+        return pa.concat_tables(tables).combine_chunks().take(pa.array(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +159,6 @@ class _Hit:
     needles: Ints
     file: int
     positions: Ints
-    rows: pa.Table
 
 
 _Ends = tuple[KeyArray, KeyArray]
@@ -187,9 +200,8 @@ class _Walk:
             places, hits = locate(base, wanted)
             there = np.flatnonzero(hits)
             if len(there):
-                found = self._rows.take(pa.array(places[there]))
-                positions = found.column(ROW_NUMBER).to_numpy()
-                yield _Hit(there + done, self._first_number + self._next - 1, positions, found)
+                positions = self._rows.column(ROW_NUMBER).to_numpy()[places[there]]
+                yield _Hit(there + done, self._first_number + self._next - 1, positions)
             done += taken
             self._drop(int(places[-1]) if len(places) else 0)
 

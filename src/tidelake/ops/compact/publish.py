@@ -27,7 +27,7 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.data_file import DataFile
 
-_OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "key-range", "bucket-count"})
+_OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range", "bucket-count"})
 """Conflicts that a fresh plan solves."""
 
 
@@ -57,6 +57,13 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
             remove_files(job, messages)
             raise
         there = still_there(job, [(each.partition, each.bucket, each.compact.before) for each in messages])
+        # The messages of a bucket share its deletion vectors: one that is stale makes all of them so.
+        shared = {(each.partition, each.bucket) for each in messages if each.compact.deleted_index_files}
+        stale = {(each.partition, each.bucket) for each, stands in zip(messages, there, strict=True) if not stands}
+        there = [
+            stands and (each.partition, each.bucket) not in shared & stale
+            for each, stands in zip(messages, there, strict=True)
+        ]
         if all(there):  # all files are where they were, and still it does not fit: it may be any of the buckets
             there = [False] * len(messages)
         kept = [message for message, stands in zip(messages, there, strict=True) if stands]
@@ -96,6 +103,6 @@ def remove_files(job: Job, messages: Iterable[CommitMessage]) -> None:
     def path_of(partition: bytes, bucket: int, name: str) -> str:
         return job.store.layout.data_path(job.paths.partition(partition), bucket, name)
 
-    for path in plan_abort(tuple(messages), job.store.layout, path_of):
+    for path in plan_abort(tuple(messages), path_of, job.paths.index):
         with suppress(StorageError):  # found by orphan cleaning
             job.store.env.io.delete(path)

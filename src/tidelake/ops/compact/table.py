@@ -18,7 +18,9 @@ from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_r
 from tidelake.ops.compact.buckets import EVERYTHING, Choice, Job, live_buckets
 from tidelake.ops.compact.publish import Published, publish_compactions, still_there
 from tidelake.ops.compact.steps import Hands, Progress, Step, run_steps
+from tidelake.ops.compact.vectors import drop_vectors
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.spec.snapshot import Snapshot
 
 _ROUNDS_MAX: Final = 5
 _SHOWN_MAX: Final = 20
@@ -29,6 +31,8 @@ class CompactionPlan:
     """What a compaction would rewrite, one step for each bucket or group of files."""
 
     rewrites: tuple[Step, ...]
+    snapshot: Snapshot | None = None
+    """What it was planned on."""
 
     @property
     def files(self) -> int:
@@ -74,11 +78,11 @@ def plan_compaction(job: Job, choice: Choice = EVERYTHING, *, full: bool = False
         CommitConflictError: the table has rows of a newer schema than the job's.
         UnsupportedError: the table's compactions do more than merge, or its rows are marked deleted.
     """
-    _, buckets = live_buckets(job, choice)
+    snapshot, buckets = live_buckets(job, choice)
     if job.is_keyed:
         from tidelake.ops.compact.keyed_table import plan_buckets
 
-        return CompactionPlan(plan_buckets(job, buckets, full=full))
+        return CompactionPlan(plan_buckets(job, buckets, full=full), snapshot)
     rewrites = plan_rewrites(
         buckets,
         AppendCompactionOptions.parse(job.options),
@@ -87,7 +91,7 @@ def plan_compaction(job: Job, choice: Choice = EVERYTHING, *, full: bool = False
         ordered=BucketOptions.parse(job.options).bucket > 0,
         full=full,
     )
-    return CompactionPlan(tuple(rewrites))
+    return CompactionPlan(tuple(rewrites), snapshot)
 
 
 def run_compaction(
@@ -113,6 +117,8 @@ def run_compaction(
         plan = plan_compaction(job, choice, full=full)
         try:
             messages = run_steps(job, plan.rewrites, hands, progress)
+            if not job.is_keyed:
+                messages = drop_vectors(job, plan.snapshot, messages)
         except (FormatError, NotFoundError):
             inputs = [(each.split.partition, each.split.bucket, each.files) for each in plan.rewrites]
             if all(still_there(job, inputs)):

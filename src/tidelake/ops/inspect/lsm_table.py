@@ -76,7 +76,7 @@ def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], s
     now = local_time_ms(store.env.clock)
     written = written_bytes(store, snapshot)
     rows: list[dict[str, Any]] = []
-    for split in bucket_splits(entries, snapshot.id, paths):
+    for split in bucket_splits(entries, snapshot.id, paths, None):
         levels = build_levels(run_files(split.files, types), num_levels=tuned.num_levels)
         appended, compacted = written.get((split.partition, split.bucket), (0, 0))
         report = measure(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -64,7 +64,6 @@ def why(
 
     Raises:
         InvalidInputError: the table has no primary key, or the key is not whole.
-        UnsupportedError: rows are marked deleted by deletion vectors.
     """
     schema = store.schema
     if not schema.primary_keys:
@@ -98,7 +97,7 @@ def why(
                 pieces.append(Piece(pa.Table.from_batches([batch]), file.min_sequence, file.level))
                 names.append(file.file_name)
     merge_options = MergeOptions.parse(options)
-    shape = replace(merging.plan((), ordered=True, drop_retracts=True), by_age=False)
+    shape = merging.plan(by_age=False, ordered=True, drop_retracts=True)
     merged = list(merge([iter([piece]) for piece in pieces], shape))
     rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
     versions = _versions(pieces, names, merge_options)

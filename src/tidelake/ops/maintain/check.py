@@ -5,6 +5,7 @@ I2  every file that a snapshot reaches exists, with the recorded size
 I3  the manifests of each snapshot replay to a live set; its base is the state of the snapshot before
 I4  record counts add up
 I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
+I7  deletion vectors belong to live files, one to a file, and mark as many rows as they say, all of them in the file
 I9  schemas exist, and field ids are unique and within bounds
 I10 files that nothing reaches are listed (a remark: they may belong to a running job)
 """
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 from tidelake.errors import NotFoundError, TidelakeError, UnsupportedError
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.ops.scan.vectors import snapshot_vectors
+from tidelake.spec.index_manifest import DeletionVectorRange
 from tidelake.spec.key_order import overlapping_neighbours
 from tidelake.spec.layout import (
     BRANCH_DIR,
@@ -42,6 +45,7 @@ from tidelake.store.paths import DataPaths
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import FileVector, read_vector
 
 
 class Severity(Enum):
@@ -155,7 +159,7 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
         place = store.layout.snapshot_path(snapshot_id)
         try:
             snapshot = store.snapshots.get(snapshot_id)
-            state = _check_snapshot(store, walk, before, snapshot, place)
+            state = _check_snapshot(store, walk, paths, before, snapshot, place)
             changelog = read_changes(store.manifests, changelog_manifests(store.manifests, snapshot))
         except TidelakeError as error:
             walk.error("I3", str(error), place)
@@ -166,6 +170,7 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
         _reach_data(walk, changelog, paths)
         if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
+            _check_vectors(store, walk, paths, snapshot, state, place)
     _check_tags(store, walk, paths)
     return ids, state
 
@@ -178,7 +183,7 @@ def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
             tag = tag_from_json(store.env.io.read(each.path, limit=16 << 20), path=each.path)
             # Expiry keeps the state of a tagged snapshot, but neither its changelog files nor the list of them.
             snapshot = replace(tag.snapshot, changelog_manifest_list=None)
-            state = _check_snapshot(store, walk, None, snapshot, each.path)
+            state = _check_snapshot(store, walk, paths, None, snapshot, each.path)
         except TidelakeError as error:
             walk.error("I3", str(error), each.path)
             continue
@@ -226,14 +231,18 @@ def _check_dense(store: TableStore, walk: _Walk, ids: list[int]) -> None:
         walk.error("I1", f"hints lead to {found} instead of {wanted}", "snapshot")
 
 
-def _check_snapshot(store: TableStore, walk: _Walk, before: _Before | None, snapshot: Snapshot, place: str) -> pa.Table:
+def _check_snapshot(
+    store: TableStore, walk: _Walk, paths: DataPaths, before: _Before | None, snapshot: Snapshot, place: str
+) -> pa.Table:
     manifests = store.manifests
     previous = before[0] if before else None
     store.schemas.get(snapshot.schema_id)
     metas = data_manifests(manifests, snapshot)
     state = live_entries(manifests, metas)
     delta = read_changes(manifests, delta_manifests(manifests, snapshot))
-    _reach_metadata(store, walk, snapshot, [m.file_name for m in (*metas, *changelog_manifests(manifests, snapshot))])
+    _reach_metadata(
+        store, walk, paths, snapshot, [m.file_name for m in (*metas, *changelog_manifests(manifests, snapshot))]
+    )
     for schema_id in state.column("schema_id").unique().to_pylist():
         store.schemas.get(schema_id)
     _check_counts(walk, previous, snapshot, state, delta, place)
@@ -260,7 +269,9 @@ def _check_counts(
         walk.warn("I4", "watermark fell", place)
 
 
-def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifests: Iterable[str]) -> None:
+def _reach_metadata(
+    store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, manifests: Iterable[str]
+) -> None:
     layout = store.layout
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
     for name in (*manifests, *(each for each in lists if each)):
@@ -271,7 +282,7 @@ def _reach_metadata(store: TableStore, walk: _Walk, snapshot: Snapshot, manifest
         walk.reached.add(layout.manifest_path(snapshot.index_manifest))
         for entry in store.manifests.read_index(snapshot.index_manifest):
             if entry.file.external_path is None:
-                path = layout.index_path(entry.file.file_name)
+                path = paths.index(entry.partition, entry.bucket, entry.file.file_name)
                 walk.reached.add(path)
                 walk.sizes[path] = entry.file.file_size
 
@@ -291,6 +302,33 @@ def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
         folder = folders[partition, bucket]
         walk.sizes[f"{folder}/{name}"] = size
         walk.reached |= {f"{folder}/{each}" for each in (name, *extra)}
+
+
+def _check_vectors(
+    store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, state: pa.Table, place: str
+) -> None:
+    vectors = snapshot_vectors(store.manifests, snapshot)
+    if vectors is None:
+        return
+    keys = ["partition", "bucket", "data_file"]
+    counts = vectors.group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    for name in counts.filter(pc.greater(counts.column("count_all"), 1)).column("data_file").slice(0, 10).to_pylist():
+        walk.error("I7", f"data file {name} has two deletion vectors", place)
+    live = state.select(["partition", "bucket", "file_name", "row_count"]).rename_columns([*keys, "row_count"])
+    known = vectors.join(live, keys, join_type="left outer", use_threads=False)
+    gone = known.filter(pc.is_null(known.column("row_count")))
+    for name in gone.column("data_file").slice(0, 10).to_pylist():
+        walk.error("I7", f"deletion vector of a data file that is not live: {name}", place)
+    for row in known.filter(pc.is_valid(known.column("row_count"))).to_pylist():
+        where = DeletionVectorRange(row["data_file"], row["offset"], row["length"], row["cardinality"])
+        path = paths.index(row["partition"], row["bucket"], row["file_name"])
+        try:
+            found = FileVector(path, row["file_size"], where, row["external_path"])
+            read_vector(store, found, row_count=row["row_count"])
+        except NotFoundError:
+            continue  # a missing file is told of by I2
+        except TidelakeError as error:
+            walk.error("I7", str(error), place)
 
 
 def _check_runs(store: TableStore, walk: _Walk, state: pa.Table, place: str) -> None:

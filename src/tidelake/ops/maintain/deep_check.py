@@ -60,7 +60,7 @@ def _files(store: TableStore, paths: DataPaths, *, every_snapshot: bool) -> Iter
         try:
             snapshot = store.snapshots.get(snapshot_id)
             entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot))
-            splits = splits_of(entries, snapshot_id, paths, SplitOptions.parse({}))
+            splits = splits_of(entries, snapshot_id, paths, SplitOptions.parse({}), None)  # deleted rows too
         except TidelakeError:
             continue
         for split in splits:

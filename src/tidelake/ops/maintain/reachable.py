@@ -99,8 +99,11 @@ class Reader:
             return frozenset()
         if name not in self._index:
             entries = self.manifests.read_index(name)
-            inside = (entry.file.file_name for entry in entries if entry.file.external_path is None)
-            self._index[name] = frozenset(map(self.manifests.layout.index_path, inside))
+            self._index[name] = frozenset(
+                self.paths.index(entry.partition, entry.bucket, entry.file.file_name)
+                for entry in entries
+                if entry.file.external_path is None
+            )
         return self._index[name]
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestMeta, ...]:

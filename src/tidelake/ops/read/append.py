@@ -16,6 +16,7 @@ from tidelake.expr.tree import Predicate
 from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
 from tidelake.files.read import read_file
+from tidelake.index.deletion_vectors import Positions
 from tidelake.ops.scan.split import Split
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.data_file import DataFile
@@ -25,6 +26,7 @@ from tidelake.spec.types import Field
 from tidelake.store.external import open_external
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import read_vector
 
 _LOG = logging.getLogger(__name__)
 BATCH_ROWS = 1 << 16
@@ -85,8 +87,9 @@ def read_data_file(
     row_numbers: bool = False,
     dictionaries: Collection[str] = (),
     stream: bool = False,
+    only: Positions | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a split; with `row_numbers` also the place of each in the file.
+    """The rows of one file of a split, or `only` those at some places; with `row_numbers` also the place of each.
 
     Columns named in `dictionaries` come as Arrow dictionaries where the file has them so. With `stream`, memory holds a
     batch at a time, not a row group.
@@ -100,6 +103,7 @@ def read_data_file(
         io, path = open_external(io, store.schema.options, file.external_path)
     file_fields = _file_fields(store, split, file)  # outside: a missing schema is no damaged data file
     try:
+        deleted = deleted_rows(store, split, file)
         yield from read_file(
             io,
             path,
@@ -110,6 +114,8 @@ def read_data_file(
             filter_fields=request.schema.fields,
             batch_rows=batch_rows,
             row_numbers=row_numbers,
+            skip=deleted,
+            only=only,
             dictionaries=dictionaries,
             stream=stream,
             share=request.share,
@@ -132,6 +138,37 @@ def read_data_file(
             ) from cause
         hint = "the snapshot expired or the table was dropped meanwhile: open it again; else run check()"
         raise FormatError("data file is missing", code="file-missing", hint=hint, **facts) from cause
+
+
+def deleted_rows(store: TableStore, split: Split, file: DataFile) -> Positions | None:
+    """The positions of the deleted rows of a file of a split; None if it has no deletion vector.
+
+    Raises:
+        NotFoundError: the file that holds the vector is gone.
+        FormatError: the vector is damaged, or does not fit the file.
+    """
+    vector = split.vectors.get(file.file_name)
+    if vector is None:
+        return None
+    return read_vector(store, vector, row_count=file.row_count, neighbours=split.vectors.values())
+
+
+def live_rows(store: TableStore, split: Split, files: Iterable[DataFile]) -> int:
+    """How many rows of files of a split are not deleted; a vector is read only where the metadata does not tell.
+
+    Raises:
+        NotFoundError: a file that holds a vector is gone.
+        FormatError: a vector is damaged, or does not fit its file.
+    """
+    count = 0
+    for file in files:
+        vector = split.vectors.get(file.file_name)
+        known = 0 if vector is None else vector.cardinality
+        if known is None:
+            deleted = deleted_rows(store, split, file)
+            known = 0 if deleted is None else len(deleted)
+        count += file.row_count - known
+    return count
 
 
 def _file_fields(store: TableStore, split: Split, file: DataFile) -> Sequence[Field]:

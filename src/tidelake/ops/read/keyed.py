@@ -21,10 +21,10 @@ from tidelake.expr.tree import Predicate
 from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.lsm.engines.build import MergeOptions, engine_for, merge_columns
 from tidelake.lsm.files import RunFile, run_files
-from tidelake.lsm.kernel import MergePlan, Piece, merge
+from tidelake.lsm.kernel import MergePlan, Piece, Reduced, Watch, merge, merge_watched
 from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
-from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.append import ReadRequest, live_rows, read_data_file
 from tidelake.ops.scan.split import Split
 from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.data_file import DataFile
@@ -60,16 +60,16 @@ class Merging:
         return tuple(run_files(files, keys))
 
     def plan(
-        self, files: Sequence[RunFile], *, ordered: bool, drop_retracts: bool, output: tuple[str, ...] | None = None
+        self, *, by_age: bool, ordered: bool, drop_retracts: bool, output: tuple[str, ...] | None = None
     ) -> MergePlan:
-        """How versions that lie in these files are merged, and which columns come out."""
+        """How versions are merged, and which columns come out; `by_age` tells that newer files have newer versions."""
         chosen = MergeOptions.parse(self.options)
         return MergePlan(
             KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
             engine_for(self.schema, self.options),
             sequence=chosen.sequence,
             descending=chosen.descending,
-            by_age=ages_tell(files),
+            by_age=by_age,
             newest_level_only=chosen.needs_lookup,
             ordered=ordered,
             drop_retracts=drop_retracts,
@@ -89,10 +89,27 @@ class Merging:
         )
 
 
-def ages_tell(files: Sequence[RunFile]) -> bool:
-    """Whether the files' ranges of sequence numbers are apart, so that the newer file has the newer versions."""
-    by_age = sorted(files, key=lambda file: file.meta.min_sequence)
-    return all(older.meta.max_sequence < newer.meta.min_sequence for older, newer in pairwise(by_age))
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old files are compared to each other, by their names; larger is newer."""
+
+    by_name: Mapping[str, int]
+    tell: bool
+    """Whether sequence numbers of files of different age are apart, so that the newer file has the newer versions."""
+
+
+def ages_of(files: Sequence[RunFile]) -> Ages:
+    """The ages of files. Those of one sorted level share no key, and so are as one."""
+    units: dict[object, list[RunFile]] = {}
+    for file in files:
+        units.setdefault(file.level if file.level > 0 else file.name, []).append(file)
+    ranges = [
+        (min(file.meta.min_sequence for file in unit), max(file.meta.max_sequence for file in unit), unit)
+        for unit in units.values()
+    ]
+    ranges.sort(key=lambda each: each[:2])
+    tell = all(older[1] < newer[0] for older, newer in pairwise(ranges))
+    return Ages({file.name: age for age, (_, _, unit) in enumerate(ranges) for file in unit}, tell)
 
 
 def read_keyed_split(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
@@ -117,12 +134,12 @@ def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
         InvalidInputError: a version is one that the merge engine does not accept.
     """
     if split.raw_convertible:
-        return sum(file.row_count for file in split.files)
+        return live_rows(store, split, split.files)
     columns = merge_columns(merging.schema, merging.options, ())
     count = 0
     for section in partition_files(merging.files(split.files)):
         if _needs_no_merge(section):
-            count += sum(file.meta.row_count for file in section.files)
+            count += live_rows(store, split, (file.meta for file in section.files))
         else:
             one = (merging.schema.trimmed_primary_keys[-1],)  # enough to count by
             merged = merge_section(store, split, section, merging, columns, drop_retracts=True, output=one)
@@ -209,24 +226,66 @@ def merge_section(
         keep: Leaves out versions before they are merged.
         output: The columns that come out; all that are read if None.
     """
-    files = section.files
-    plan = merging.plan(files, ordered=ordered, drop_retracts=drop_retracts, output=output)
+    ages = ages_of(section.files)
+    plan = merging.plan(by_age=ages.tell, ordered=ordered, drop_retracts=drop_retracts, output=output)
     fields: list[Field] = [merging.schema.field(name) for name in columns]
     if whole or not plan.by_age:
         fields.append(SEQUENCE_FIELD)
-    if whole or any(file.may_hold_deletes for file in files):
+    if whole or any(file.may_hold_deletes for file in section.files):
         fields.append(KIND_FIELD)
+    yield from merge(_runs(store, split, section, merging, fields, ages, where=where, keep=keep), plan)
+
+
+def watch_section(
+    store: TableStore,
+    split: Split,
+    section: Section,
+    merging: Merging,
+    watch: Watch,
+    ages: Ages,
+    *,
+    drop_retracts: bool,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
+) -> Iterator[Reduced]:
+    """The merged rows of a section by key, with all columns, sequence numbers and kinds, and what changed.
+
+    Args:
+        store: The table.
+        split: Where the files lie.
+        section: The files, as runs.
+        merging: How versions are merged.
+        watch: What is new, and what is wanted of it.
+        ages: Of the files of the section and of those that `watch` looks into.
+        drop_retracts: Whether keys that end in a deletion are left out of the rows.
+        keep: Leaves out versions before they are merged.
+    """
+    plan = merging.plan(by_age=ages.tell, ordered=True, drop_retracts=drop_retracts)
+    fields = [*merging.schema.fields, SEQUENCE_FIELD, KIND_FIELD]
+    yield from merge_watched(_runs(store, split, section, merging, fields, ages, keep=keep), plan, watch)
+
+
+def _runs(
+    store: TableStore,
+    split: Split,
+    section: Section,
+    merging: Merging,
+    fields: Sequence[Field],
+    ages: Ages,
+    *,
+    where: Predicate | None = None,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
+) -> list[Iterator[Piece]]:
+    columns = tuple(field.name for field in fields if field not in (SEQUENCE_FIELD, KIND_FIELD))
     request = KeyedRequest(
         schema=merging.schema,
-        columns=tuple(columns),
+        columns=columns,
         where=where,
         wanted=tuple(fields),
         dictionaries=frozenset(merging.schema.trimmed_primary_keys[:1] if len(merging.key_types) > 1 else ()),
     )
-    ages = {file.name: age for age, file in enumerate(sorted(files, key=lambda file: file.meta.min_sequence))}
     hands = hand_rows([sum(file.meta.row_count for file in run) for run in section.runs], row_to_arrow(fields).types)
     runs = zip(section.runs, hands, strict=True)
-    yield from merge([_pieces(store, split, run, request, ages, keep, rows) for run, rows in runs], plan)
+    return [_pieces(store, split, run, request, ages.by_name, keep, rows) for run, rows in runs]
 
 
 def hand_rows(runs: Sequence[int], types: Sequence[pa.DataType]) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tidelake.ops.read.append import ReadRequest, read_splits
+from tidelake.ops.read.append import ReadRequest, live_rows, read_splits
 from tidelake.ops.scan.split import Split
 from tidelake.spec.schema import Schema
 from tidelake.store.table_store import TableStore
@@ -71,7 +71,7 @@ def count_rows(store: TableStore, splits: Iterable[Split], schema: Schema, optio
         InvalidInputError: a version is one that the merge engine does not accept.
     """
     splits = list(splits)
-    known = sum(file.row_count for split in splits if split.raw_convertible for file in split.files)
+    known = sum(live_rows(store, split, split.files) for split in splits if split.raw_convertible)
     merged = [split for split in splits if not split.raw_convertible]
     if not merged:
         return known
@@ -88,4 +88,4 @@ def _pieces(split: Split) -> Iterator[tuple[Split, tuple[int, int]]]:
         return
     for file in split.files:
         parts = max(1, min(_PARTS_MAX, file.row_count // _PART_ROWS))
-        yield from ((replace(split, files=(file,)), (part, parts)) for part in range(parts))
+        yield from ((split.with_files((file,)), (part, parts)) for part in range(parts))

@@ -1,6 +1,6 @@
 """What came into an append table between two points: the files its APPEND snapshots added, or those one state has more.
 
-Deletion vectors and files with some columns only would be read wrongly, so that both are refused.
+What was added counts as it was added, whatever was deleted since; a state counts without its deleted rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidelake.ops.scan.modes import missing_range
 from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.planner import Plan, prune_files, refuse_unreadable, splits_of
+from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.spec.manifest import ADD, empty_entries
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
@@ -42,7 +43,7 @@ def plan_changes(
     Raises:
         InvalidInputError: the range is upside down.
         NotFoundError: a snapshot of the range has expired or does not exist.
-        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+        UnsupportedError: rows lie in files that hold some columns only.
     """
     if until < since:
         raise InvalidInputError("changes end before they begin", since=since, until=until)
@@ -66,7 +67,7 @@ def plan_changes(
             tables.append(read_changes(store.manifests, found))
     entries = pa.concat_tables(tables)
     entries = entries.filter(pc.equal(entries.column("kind"), ADD))
-    refuse_unreadable(store, snapshots, entries)
+    refuse_unreadable(store, snapshots[-1], entries)
     return _finished(store, snapshots[-1], entries, metas, schema, paths, where, options)
 
 
@@ -86,15 +87,16 @@ def plan_difference(
     is read, as the format's own readers do.
 
     Raises:
-        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+        UnsupportedError: rows lie in files that hold some columns only.
     """
     metas = data_manifests(store.manifests, after)
     entries = live_entries(store.manifests, metas)
-    refuse_unreadable(store, [after] if before is None else [before, after], entries)
+    refuse_unreadable(store, after, entries)
     if before is not None:
         known = live_entries(store.manifests, data_manifests(store.manifests, before), columns=_FILE)
         entries = entries.take(pa.array(_not_in(entries.select(_FILE), known)))
-    return _finished(store, after, entries, len(metas), schema, paths, where, options)
+    vectors = snapshot_vectors(store.manifests, after)
+    return _finished(store, after, entries, len(metas), schema, paths, where, options, vectors)
 
 
 def _not_in(entries: pa.Table, known: pa.Table) -> np.ndarray:
@@ -113,9 +115,10 @@ def _finished(
     paths: DataPaths,
     where: Predicate | None,
     options: SplitOptions,
+    vectors: pa.Table | None = None,
 ) -> Plan:
     live = entries.num_rows
     if where is not None:
         entries = prune_files(store, entries, where, schema)
-    splits = tuple(splits_of(entries, last.id, paths, options))
+    splits = tuple(splits_of(entries, last.id, paths, options, vectors))
     return Plan(last, splits, metas, metas, live, entries.num_rows, where)

@@ -57,7 +57,7 @@ def plan_keyed(
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows are marked deleted by deletion vectors, or not ordered by key and sequence number.
+        UnsupportedError: rows are not ordered by key and sequence number.
     """
     for key, reason in _UNREAD.items():
         if bool_option(table_options, key):
@@ -80,7 +80,7 @@ def plan_keyed(
         entries = prune_buckets(entries, where, schema, BucketOptions.parse(table_options))
         entries = prune_by_key(store, entries, where, schema)
         entries = prune_by_value(store, entries, where, schema, merge)
-    return live.plan(entries, keyed_splits(entries, live.snapshot.id, paths, schema, options, merge))
+    return live.plan(entries, keyed_splits(entries, live.snapshot.id, paths, schema, options, merge, live.vectors))
 
 
 def visible(entries: pa.Table, merge: MergeOptions) -> pa.Table:
@@ -135,7 +135,8 @@ def prune_by_value(
     low, high = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
     np.minimum.at(low, codes, levels)
     np.maximum.at(high, codes, levels)
-    alone = (np.bincount(codes, minlength=count) == 1) | ((low == high) & (low > 0))
+    # Where level 0 is not read, upper levels hold at most one live version of a key.
+    alone = (np.bincount(codes, minlength=count) == 1) | ((low == high) & (low > 0)) | (merge.level0_waits & (low > 0))
     anywhere = np.zeros(count, dtype=bool)
     np.logical_or.at(anywhere, codes, may)
     merged = merge.engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
@@ -144,13 +145,19 @@ def prune_by_value(
 
 
 def keyed_splits(
-    entries: pa.Table, snapshot_id: int, paths: DataPaths, schema: Schema, options: SplitOptions, merge: MergeOptions
+    entries: pa.Table,
+    snapshot_id: int,
+    paths: DataPaths,
+    schema: Schema,
+    options: SplitOptions,
+    merge: MergeOptions,
+    vectors: pa.Table | None,
 ) -> list[Split]:
     """Entries as splits, bucket by bucket; files that may hold versions of one key stay together."""
     types = [schema.field(name).type for name in schema.trimmed_primary_keys]
     return [
-        replace(bucket, files=tuple(file.meta for file in group.files), raw_convertible=group.raw_convertible)
-        for bucket in bucket_splits(entries, snapshot_id, paths)
+        replace(bucket.with_files(file.meta for file in group.files), raw_convertible=group.raw_convertible)
+        for bucket in bucket_splits(entries, snapshot_id, paths, vectors)
         for group in plan_split_groups(run_files(bucket.files, types), options, one_version=merge.level0_waits)
     ]
 

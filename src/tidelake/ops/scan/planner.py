@@ -25,10 +25,10 @@ from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.split import Split, append_splits, bucket_splits
 from tidelake.ops.scan.topn import SortKey, has_usable_bounds, may_be_first
+from tidelake.ops.scan.vectors import deleted_counts, snapshot_vectors
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.index_manifest import DELETION_VECTORS
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.stats_evolution import bounds_under
@@ -84,7 +84,7 @@ def plan_append(
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+        UnsupportedError: rows lie in files that hold some columns only.
     """
     live = find_live(store, snapshot, where, schema)
     if live is None:
@@ -98,9 +98,12 @@ def plan_append(
         entries = entries.slice(0, 0) if never(where) else prune_buckets(entries, where, schema, buckets)
         entries = prune_files(store, entries, where, schema)
     if limit is not None and (where is None or where.columns() <= set(schema.partition_keys)):
-        # A condition on partitions is decided file by file, so that every row of a file counts.
-        entries = _first_rows(store, entries, order, limit, schema) if order else _enough_rows(entries, limit)
-    return live.plan(entries, splits_of(entries, live.snapshot.id, paths, options))
+        # A condition on partitions is decided file by file, so that every row of a file counts that is not deleted.
+        if order:
+            entries = _first_rows(store, entries, order, limit, schema, live.vectors)
+        else:
+            entries = _enough_rows(entries, limit, live.vectors)
+    return live.plan(entries, splits_of(entries, live.snapshot.id, paths, options, live.vectors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class Live:
     manifests: int
     manifests_read: int
     where: Predicate | None
+    vectors: pa.Table | None = None
+    """The deletion vectors of the snapshot, of all its files."""
 
     def plan(self, kept: pa.Table, splits: Iterable[Split]) -> Plan:
         """The plan that reads what pruning kept of these files."""
@@ -133,7 +138,7 @@ def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | N
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows are marked deleted by deletion vectors, or lie in files that hold some columns only.
+        UnsupportedError: rows lie in files that hold some columns only.
     """
     if snapshot is None:
         store.refuse_dropped()
@@ -146,8 +151,8 @@ def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | N
             partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
     read = partitions.prune(metas)
     entries = live_entries(store.manifests, read, partitions=partitions)
-    refuse_unreadable(store, [snapshot], entries)
-    return Live(snapshot, entries, len(metas), len(read), where)
+    refuse_unreadable(store, snapshot, entries)
+    return Live(snapshot, entries, len(metas), len(read), where, snapshot_vectors(store.manifests, snapshot))
 
 
 def never(where: Predicate) -> bool:
@@ -155,28 +160,18 @@ def never(where: Predicate) -> bool:
     return not where.columns() and not pc.all(matches(where, {}, 1)).as_py()
 
 
-def refuse_unreadable(store: TableStore, snapshots: Sequence[Snapshot], entries: pa.Table) -> None:
+def refuse_unreadable(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
     """Refuse what would be read wrongly rather than give rows that are not there.
 
     Raises:
-        UnsupportedError: a snapshot has deletion vectors, or an entry is a file that holds some columns only.
+        UnsupportedError: an entry is a file that holds some columns only.
     """
-    indexes = {snapshot.index_manifest: snapshot.id for snapshot in snapshots if snapshot.index_manifest}
-    for index, snapshot_id in indexes.items():
-        if any(entry.file.index_type == DELETION_VECTORS for entry in store.manifests.read_index(index)):
-            raise UnsupportedError(
-                "table with deletion vectors cannot be read yet",
-                code="deletion-vectors",
-                table=store.env.io.root,
-                snapshot_id=snapshot_id,
-                hint="compact it with the engine that wrote them",
-            )
     if entries.column("write_cols").null_count < entries.num_rows:
         raise UnsupportedError(
             "table with files that hold some columns only cannot be read yet",
             code="data-evolution",
             table=store.env.io.root,
-            snapshot_id=snapshots[-1].id,
+            snapshot_id=snapshot.id,
             hint="rewrite the rows with the engine that wrote them",
         )
 
@@ -198,7 +193,14 @@ def files_that_may_match(store: TableStore, entries: pa.Table, where: Predicate,
     return keep
 
 
-def _first_rows(store: TableStore, entries: pa.Table, order: Sequence[SortKey], limit: int, schema: Schema) -> pa.Table:
+def _first_rows(
+    store: TableStore,
+    entries: pa.Table,
+    order: Sequence[SortKey],
+    limit: int,
+    schema: Schema,
+    vectors: pa.Table | None,
+) -> pa.Table:
     """Drop the files that cannot hold one of the first `limit` rows; only right without a filter on rows.
 
     The first key alone decides: rows that are equal by it are all kept.
@@ -210,6 +212,9 @@ def _first_rows(store: TableStore, entries: pa.Table, order: Sequence[SortKey], 
     places = np.concatenate([rows for rows, _ in found])
     parts = [bounds[key.column] for _, bounds in found]
     joined = Bounds(*(pa.concat_arrays(arrays) for arrays in zip(*map(_arrays, parts), strict=True)))
+    if vectors is not None:
+        deleted = deleted_counts(entries, vectors)[places]
+        joined = replace(joined, row_count=pc.subtract(joined.row_count, pa.array(deleted)))
     keep = np.ones(entries.num_rows, dtype=bool)
     keep[places] = may_be_first(joined, limit, descending=key.descending)
     return entries.filter(pa.array(keep))
@@ -272,18 +277,21 @@ def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: 
     return entries.filter(keep)
 
 
-def _enough_rows(entries: pa.Table, limit: int) -> pa.Table:
+def _enough_rows(entries: pa.Table, limit: int, vectors: pa.Table | None) -> pa.Table:
     """The first files, in the order they are read, that together hold `limit` rows; only right without a filter."""
     if entries.num_rows == 0:
         return entries
     entries = entries.sort_by([(name, "ascending") for name in ("partition", "bucket", "min_sequence", "file_name")])
-    before = np.concatenate([[0], np.cumsum(entries.column("row_count").to_numpy())[:-1]])
+    live = entries.column("row_count").to_numpy() - deleted_counts(entries, vectors)
+    before = np.concatenate([[0], np.cumsum(live)[:-1]])
     return entries.filter(pa.array(before < limit))
 
 
-def splits_of(entries: pa.Table, snapshot_id: int, paths: DataPaths, options: SplitOptions) -> list[Split]:
-    """Entries of append files as splits, bucket by bucket."""
-    buckets = bucket_splits(entries, snapshot_id, paths)
+def splits_of(
+    entries: pa.Table, snapshot_id: int, paths: DataPaths, options: SplitOptions, vectors: pa.Table | None
+) -> list[Split]:
+    """Entries of append files as splits, bucket by bucket; see `bucket_splits`."""
+    buckets = bucket_splits(entries, snapshot_id, paths, vectors)
     return [split for bucket in buckets for split in append_splits(bucket, options)]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.scan.vectors import file_vectors
 from tidelake.spec.data_file import DataFile, data_files
 from tidelake.store.paths import DataPaths
+from tidelake.store.vectors import FileVector
 
 T = TypeVar("T")
 
@@ -32,6 +34,8 @@ class Split:
     total_buckets: int
     files: tuple[DataFile, ...]
     raw_convertible: bool = True
+    vectors: Mapping[str, FileVector] = field(default_factory=dict, hash=False)
+    """The deletion vectors of files that have one, by file name; perhaps also of files that are not in the split."""
     branch: str | None = None
     """The branch whose schemas the files were written with, if not that of the table that is read."""
 
@@ -41,9 +45,22 @@ class Split:
         return sum(file.row_count for file in self.files)
 
     @property
+    def live_row_count(self) -> int | None:
+        """Rows of the files that are not deleted; None where the metadata does not tell."""
+        marked = [self.vectors[file.file_name] for file in self.files if file.file_name in self.vectors]
+        known = [vector.cardinality for vector in marked if vector.cardinality is not None]
+        return self.row_count - sum(known) if len(known) == len(marked) else None
+
+    @property
     def size(self) -> int:
         """Bytes of the files."""
         return sum(file.file_size for file in self.files)
+
+    def with_files(self, files: Iterable[DataFile]) -> Split:
+        """The same split with some of its files, and with no more vectors than they have."""
+        chosen = tuple(files)
+        vectors = {each.file_name: self.vectors[each.file_name] for each in chosen if each.file_name in self.vectors}
+        return replace(self, files=chosen, vectors=vectors)
 
     def path_of(self, file: DataFile) -> str:
         """Where a file of the split lies, relative to the table."""
@@ -73,8 +90,15 @@ def bucket_codes(entries: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]
     return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def bucket_splits(entries: pa.Table, snapshot_id: int, paths: DataPaths) -> list[Split]:
-    """One split for each bucket with all its files in the order of their entries; by partition, then by bucket."""
+def bucket_splits(entries: pa.Table, snapshot_id: int, paths: DataPaths, vectors: pa.Table | None) -> list[Split]:
+    """One split for each bucket with all its files in the order of their entries; by partition, then by bucket.
+
+    `vectors` are the deletion vectors of the snapshot, as `vectors.snapshot_vectors` gives them. With None every row of
+    the files is read, deleted or not.
+
+    Raises:
+        FormatError: a data file has two deletion vectors.
+    """
     if not entries.num_rows:
         return []
     codes = bucket_codes(entries)
@@ -83,6 +107,7 @@ def bucket_splits(entries: pa.Table, snapshot_id: int, paths: DataPaths) -> list
     starts = [0, *(np.flatnonzero(np.diff(codes[order])) + 1).tolist()]
     firsts = pa.array(order[starts])
     places = (entries.column(name).take(firsts).to_pylist() for name in ("partition", "bucket", "total_buckets"))
+    marked = file_vectors(vectors, entries.column("file_name"), paths) if vectors is not None else {}
     return [
         Split(
             snapshot_id=snapshot_id,
@@ -91,6 +116,7 @@ def bucket_splits(entries: pa.Table, snapshot_id: int, paths: DataPaths) -> list
             bucket_path=paths.bucket(partition, bucket),
             total_buckets=total,
             files=tuple(files[start:end]),
+            vectors=marked.get((partition, bucket), {}),
         )
         for (start, end), partition, bucket, total in zip(pairwise([*starts, len(files)]), *places, strict=True)
     ]
@@ -100,4 +126,4 @@ def append_splits(bucket: Split, options: SplitOptions) -> list[Split]:
     """The splits of an append bucket: files in write order, none of them cut."""
     ordered = sorted(bucket.files, key=lambda file: (file.min_sequence, file.file_name))
     bins = pack(ordered, lambda file: file.file_size, target=options.target_bytes, least=options.open_file_cost)
-    return [replace(bucket, files=tuple(group)) for group in bins]
+    return [bucket.with_files(group) for group in bins]

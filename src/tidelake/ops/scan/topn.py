@@ -78,7 +78,8 @@ def may_be_first(bounds: Bounds, count: int, *, descending: bool) -> np.ndarray:
     direction = "descending" if descending else "ascending"
     order = pc.array_sort_indices(far, order=direction, null_placement="at_end").to_numpy()
     known = far.is_valid().to_numpy(zero_copy_only=False)
-    certain = np.where(known, np.where(nulls < 0, 0, rows - nulls) if descending else rows, 0)
+    # With deleted rows fewer are left than there are nulls, perhaps.
+    certain = np.where(known, np.where(nulls < 0, 0, np.maximum(rows - nulls, 0)) if descending else rows, 0)
     enough = np.flatnonzero(np.cumsum(certain[order]) >= count)
     if len(enough) == 0:
         return np.ones(len(rows), dtype=bool)

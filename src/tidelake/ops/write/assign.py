@@ -92,8 +92,8 @@ class DynamicBucketOptions(OptionGroup):
     index_beside_data: bool = option(
         "index-file-in-data-file-dir",
         False,
-        doc="Keep index files of buckets beside their data files.",
-        affects=_WRITE,
+        doc="Index files of a bucket lie beside its data files.",
+        affects=(Affects.READ, Affects.WRITE),
         immutable=True,
     )
 

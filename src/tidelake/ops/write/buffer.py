@@ -5,7 +5,7 @@ itself, several at a time. Sequence numbers are given in the order of arrival, o
 version of their key makes superfluous.
 
 Invariant: what `sort_block` gives of a bucket are its rows in the order of their keys, versions of a key in the order
-of their arrival; where only the newest version ever counts, only that one.
+of their arrival; where only the newest version ever counts, only that one, unless every version is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidelake.io.executor import Executor
 from tidelake.lsm.engine import SEQUENCE
-from tidelake.lsm.kernel import MergePlan, merge_rows
+from tidelake.lsm.kernel import MergePlan
 from tidelake.lsm.keys import KeyArray, window
 
 Ints = np.ndarray[Any, Any]
@@ -42,14 +42,6 @@ class SortedRows:
     def unique(self) -> bool:
         """Whether every key is there once."""
         return len(self.starts) == int(self.rows.num_rows)
-
-    def merged(self, plan: MergePlan) -> pa.Table:
-        """The rows with each key once.
-
-        Raises:
-            InvalidInputError: a version is one the engine does not accept.
-        """
-        return self.rows if self.unique else merge_rows(self.rows, plan)
 
 
 @dataclass(slots=True)
@@ -101,6 +93,8 @@ def sort_block(
     first_numbers: Callable[[int, int], int],
     executor: Executor,
     ready: Callable[[], None] | None = None,
+    *,
+    every_version: bool = False,
 ) -> list[SortedRows]:
     """The rows of a block by place and key.
 
@@ -111,6 +105,7 @@ def sort_block(
         first_numbers: Tells the sequence number of the first of so many rows of a place.
         executor: Sorts places and gathers columns at the same time.
         ready: Called when the order is known and before rows are copied.
+        every_version: Whether also versions are wanted that count for nothing once they are merged.
 
     Raises:
         InvalidInputError: a key is null.
@@ -120,7 +115,8 @@ def sort_block(
     schema = batches[0].schema
     keys = plan.keys.encode(pa.Table.from_batches(batches).select(list(plan.keys.columns)))
     groups = _by_place(places)
-    orders = executor.map(lambda group: _order(_taken(keys, group[1]), newest_only=_newest_only(plan)), groups)
+    newest_only = _newest_only(plan) and not every_version
+    orders = executor.map(lambda group: _order(_taken(keys, group[1]), newest_only=newest_only), groups)
     parts = [
         (place, rows[order], order + first_numbers(place, len(rows)), starts)
         for (place, rows), (order, starts) in zip(groups, orders, strict=True)

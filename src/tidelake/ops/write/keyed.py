@@ -25,13 +25,13 @@ from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.io.executor import Task
 from tidelake.lsm.engine import KIND
-from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
+from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOptions, sequence_groups
 from tidelake.lsm.kernel import MergePlan
 from tidelake.lsm.levels import build_levels
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import first_state
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
-from tidelake.ops.compact.keyed import Bucket, refuse_unsupported
+from tidelake.ops.compact.keyed import Bucket, bucket_vectors, with_vectors
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.split import Split
@@ -85,7 +85,6 @@ class KeyedTableWriter:
         self.options = KeyedWriteOptions.parse(table_options)
         self.merge = MergeOptions.parse(table_options)
         self.buckets = BucketOptions.parse(table_options)
-        refuse_unsupported(self.merge, write_only=self.options.write_only)
         bucket = self.buckets.bucket
         if bucket == -2 or (bucket == -1 and not set(schema.partition_keys) <= set(schema.primary_keys)):
             raise UnsupportedError(
@@ -94,6 +93,8 @@ class KeyedTableWriter:
                 value=bucket,
                 hint="choose a number of buckets",
             )
+        producer = self.merge.changelog_producer
+        self._tells_input = producer is ChangelogProducer.INPUT and not overwrite
         self._files = FileOptions.parse(table_options)
         self._compaction = CompactionOptions.parse(table_options)
         self._merging = Merging(schema, table_options)
@@ -226,6 +227,7 @@ class KeyedTableWriter:
             lambda place, count: self._tree(place).numbers(count),
             self.store.env.executor,
             ready=self._end_flush,
+            every_version=self._tells_input,
         )
 
     def _flush(self, parts: Sequence[SortedRows], spilled: Collection[int] = (), *, beside: bool = False) -> None:
@@ -289,12 +291,26 @@ class KeyedTableWriter:
                 flush.task.result()
             except Exception as error:  # noqa: BLE001 - told with those of the places
                 flush.errors.append(error)
-        for place, files in flush.written.items():
-            self._tree(place).add(files)
+        for place, (files, changelog) in flush.written.items():
+            self._tree(place).add(files, changelog)
         return flush
 
-    def _written(self, tree: Tree, place: int, rest: SortedRows | None, plan: MergePlan) -> tuple[DataFile, ...]:
-        writer = KeyedWriter(
+    def _written(self, tree: Tree, place: int, rest: SortedRows | None, plan: MergePlan) -> _Files:
+        """Rows of a place as files of level 0, and as changelog files where the table tells of its input."""
+        writer, changelog = self._writer(tree), self._writer(tree, changelog=True)
+        try:
+            for found in self._spill.windows(place, rest, plan.keys):
+                if self._tells_input:
+                    changelog.write(found.sorted(plan))
+                writer.write(found.merged(plan))
+            return writer.close(), changelog.close()
+        except BaseException:
+            writer.abort()
+            changelog.abort()
+            raise
+
+    def _writer(self, tree: Tree, *, changelog: bool = False) -> KeyedWriter:
+        return KeyedWriter(
             self.store.env,
             tree.bucket.split.bucket_path,
             self.store.schema,
@@ -302,17 +318,8 @@ class KeyedTableWriter:
             level=0,
             source=FileSource.APPEND,
             thin=self.options.thin,
+            changelog=changelog,
         )
-        try:
-            if rest is not None and place not in self._spill.places:
-                writer.write(rest.merged(plan))
-            else:
-                for rows in self._spill.merged(place, rest, plan):
-                    writer.write(rows)
-            return writer.close()
-        except BaseException:
-            writer.abort()
-            raise
 
     def _flush_all(self) -> None:
         with self._moving():
@@ -392,7 +399,9 @@ class KeyedTableWriter:
 
     def _full_is_due(self, identifier: int | None) -> bool:
         every = self._compaction.full_every_commits
-        if every is None:
+        if every is None and self.merge.changelog_producer is ChangelogProducer.FULL_COMPACTION:
+            every = 1  # nobody would ever be told of what waits for a full compaction
+        if every is None or self.overwrite:
             return False
         if identifier is None:
             return True
@@ -494,7 +503,18 @@ class KeyedTableWriter:
             total_buckets=self.buckets.bucket,
             files=(),
         )
-        bucket = Bucket(self.store, split, self._merging, self._files, self._compaction, self.options.thin)
+        bucket = with_vectors(
+            Bucket(
+                self.store,
+                split,
+                self._merging,
+                self._files,
+                self._compaction,
+                self.options.thin,
+                tells=not self.overwrite,
+                vectors=bucket_vectors(self.paths, self.table_options, restored.indexes),
+            )
+        )
         levels = build_levels(self._merging.files(restored.files), num_levels=self._compaction.num_levels)
         number = max(restored.next_sequence + self._skip, self._numbers.pop(place, 0))
         tree = Tree(bucket, levels, first_state(levels), number, snapshot_id)
@@ -516,6 +536,10 @@ class KeyedTableWriter:
         del self._carried[place]
 
 
+_Files = tuple[tuple[DataFile, ...], tuple[DataFile, ...]]
+"""Data files, and changelog files."""
+
+
 @dataclass(slots=True)
 class _Flush:
     """Rows of places on their way to level 0."""
@@ -523,7 +547,7 @@ class _Flush:
     places: tuple[int, ...]
     spilled: tuple[int, ...]
     task: Task[object] | None = None
-    written: dict[int, tuple[DataFile, ...]] = field(default_factory=dict)
+    written: dict[int, _Files] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
 
 

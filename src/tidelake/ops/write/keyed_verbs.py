@@ -31,6 +31,7 @@ from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.compact.lookup import LevelLookup
+from tidelake.ops.compact.vectors import index_files_of, run_update
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.keyed import Merging, merge_section, read_keyed_split
 from tidelake.ops.read.rows import read_rows
@@ -44,10 +45,12 @@ from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import KINDS
 from tidelake.spec.data_file import DataFile, FileSource
+from tidelake.spec.index_manifest import IndexFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import VectorOptions, remove_index_files
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 """The rows that take the place of matching rows, in their order."""
@@ -182,7 +185,6 @@ class CopyOnWrite:
             CommitConflictError: the table has rows of a newer schema than this job knows.
             FormatError: a file is missing or damaged; nothing is left behind.
             InvalidInputError: a new value does not fit, or a version cannot be merged; nothing is left behind.
-            UnsupportedError: rows are marked deleted by deletion vectors.
         """
         schema = self.store.schema
         live = find_live(self.store, self.store.snapshots.latest(), self.where, schema)
@@ -194,18 +196,24 @@ class CopyOnWrite:
         likely = frozenset(prune_by_key(self.store, entries, self.where, schema).column("file_name").to_pylist())
         messages: list[CommitMessage] = []
         count = 0
+        indexes = index_files_of(self.store, live.snapshot)
         try:
-            for split in bucket_splits(entries, live.snapshot.id, self.paths):
-                message, hits = self._bucket(split, likely)
+            for split in bucket_splits(entries, live.snapshot.id, self.paths, live.vectors):
+                message, hits = self._bucket(split, likely, indexes.get((split.partition, split.bucket), ()))
                 messages += [] if message is None else [message]
                 count += hits
         except BaseException:
             for writer in self._writers:
                 writer.abort()
+            for each in messages:
+                made = each.data.new_index_files
+                remove_index_files(self.store, self.paths, made, partition=each.partition, bucket=each.bucket)
             raise
         return Prepared(tuple(messages), count, live.snapshot.id)
 
-    def _bucket(self, split: Split, likely: frozenset[str]) -> tuple[CommitMessage | None, int]:
+    def _bucket(
+        self, split: Split, likely: frozenset[str], indexes: Sequence[IndexFile]
+    ) -> tuple[CommitMessage | None, int]:
         merging = Merging(self.store.schema, self.options)
         levels = build_levels(merging.files(split.files), num_levels=CompactionOptions.parse(self.options).num_levels)
         old: list[DataFile] = []
@@ -221,11 +229,27 @@ class CopyOnWrite:
                 new += self._rewritten(split, section, merging, levels.max_level)
         if not count:
             return None, 0
+        update = run_update(
+            self.store,
+            self.paths,
+            indexes,
+            partition=split.partition,
+            bucket=split.bucket,
+            marked={},
+            removed={file.file_name for file in old},
+            options=VectorOptions.parse(self.options),
+            rolled=False,
+        )
         message = CommitMessage(
             partition=split.partition,
             bucket=split.bucket,
             total_buckets=split.total_buckets,
-            data=DataIncrement(new_files=tuple(new), deleted_files=tuple(old)),
+            data=DataIncrement(
+                new_files=tuple(new),
+                deleted_files=tuple(old),
+                new_index_files=update.new,
+                deleted_index_files=update.deleted,
+            ),
         )
         return message, count
 
@@ -327,7 +351,7 @@ class Unchanged:
         )
         metas = delta_manifests(self.store.manifests, snapshot)
         entries = read_changes(self.store.manifests, metas, partitions=partitions)
-        for split in bucket_splits(entries, snapshot.id, self.paths):
+        for split in bucket_splits(entries, snapshot.id, self.paths, None):
             message = by_place.get((split.partition, split.bucket))
             if message is None:
                 continue

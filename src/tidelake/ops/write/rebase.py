@@ -67,16 +67,23 @@ class InProcessRebaser:
         )
         shift = floor + 1 - min(file.min_sequence for file in message.data.new_files)
         files = tuple(new for file in message.data.new_files for new in self._shifted(split, file, shift, writers))
+        told = tuple(
+            new
+            for file in message.data.changelog_files
+            for new in self._shifted(split, file, shift, writers, changelog=True)
+        )
         old = {file.file_name for file in message.data.new_files}
         stands = old.isdisjoint(file.file_name for file in message.compact.before)
         return replace(
             message,
-            data=replace(message.data, new_files=files),
+            data=replace(message.data, new_files=files, changelog_files=told),
             compact=message.compact if stands else CompactIncrement(),
             base_snapshot_id=base_snapshot_id,
         )
 
-    def _shifted(self, split: Split, file: DataFile, shift: int, writers: list[KeyedWriter]) -> tuple[DataFile, ...]:
+    def _shifted(
+        self, split: Split, file: DataFile, shift: int, writers: list[KeyedWriter], *, changelog: bool = False
+    ) -> tuple[DataFile, ...]:
         schema = self.store.schemas.get(file.schema_id)
         request = KeyedRequest(schema=schema, columns=schema.names, wanted=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
         writer = KeyedWriter(
@@ -87,6 +94,7 @@ class InProcessRebaser:
             level=0,
             source=FileSource.APPEND,
             thin=self.thin,
+            changelog=changelog,
         )
         writers.append(writer)
         for batch in read_data_file(self.store, split, file, request):

@@ -25,6 +25,7 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
 from tidelake.ops.compact.buckets import Choice, Job, live_buckets
 from tidelake.ops.compact.publish import remove_files
+from tidelake.ops.compact.vectors import index_files_of
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.options import BucketOptions
@@ -32,6 +33,7 @@ from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.verbs import Target
+from tidelake.spec.index_manifest import IndexFile
 
 Progress = Callable[[int, int], None]
 """Told how many of how many partitions are done."""
@@ -174,7 +176,12 @@ def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Pro
     except BaseException:
         remove_files(job, messages)
         raise
-    gone = [_taken_out(split) for each in plan.partitions for split in each.buckets]
+    indexes = index_files_of(job.store, job.store.snapshots.get(plan.snapshot_id))
+    gone = [
+        _taken_out(split, indexes.get((split.partition, split.bucket), ()))
+        for each in plan.partitions
+        for split in each.buckets
+    ]
     try:
         return committer.commit(Committable(messages=(*gone, *messages), operation="OVERWRITE"))
     except REFUSALS:
@@ -182,12 +189,13 @@ def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Pro
         raise
 
 
-def _taken_out(split: Split) -> CommitMessage:
+def _taken_out(split: Split, indexes: tuple[IndexFile, ...]) -> CommitMessage:
+    """Every file of a bucket goes, and with them their deletion vectors."""
     return CommitMessage(
         partition=split.partition,
         bucket=split.bucket,
         total_buckets=split.total_buckets,
-        data=DataIncrement(deleted_files=split.files),
+        data=DataIncrement(deleted_files=split.files, deleted_index_files=indexes),
     )
 
 

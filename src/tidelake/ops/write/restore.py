@@ -1,4 +1,4 @@
-"""What a writer takes over when it opens buckets: their live files, their bucket count, where sequence numbers stand.
+"""What a writer takes over when it opens buckets: live files and their vectors, bucket counts, sequence numbers.
 
 All buckets of a block are looked up at once, from one state of the table. Nothing but metadata is read.
 """
@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from tidelake.errors import FormatError
 from tidelake.ops.commit.loop import SEQUENCE_PROPERTY
 from tidelake.ops.commit.options import TableShape
+from tidelake.ops.compact.vectors import index_files_of
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.ops.write.routing import Place
 from tidelake.spec.data_file import DataFile, data_files
+from tidelake.spec.index_manifest import IndexFile
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
 
@@ -31,6 +33,8 @@ class Restored:
     total_buckets: int | None = None
     """The bucket count of its partition, None where that has no files."""
     next_sequence: int = 0
+    indexes: tuple[IndexFile, ...] = ()
+    """The index files with the deletion vectors of its files."""
 
 
 def ignores_files(snapshot: Snapshot | None, options: Mapping[str, str], *, overwrite: bool) -> bool:
@@ -59,6 +63,7 @@ def restore_places(
     """
     files: defaultdict[Place, list[DataFile]] = defaultdict(list)
     totals: dict[bytes, int] = {}
+    indexes: dict[Place, tuple[IndexFile, ...]] = {}
     if snapshot is not None and not ignores_files(snapshot, options, overwrite=overwrite):
         partitions = frozenset(partition for partition, _ in places)
         chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
@@ -69,12 +74,13 @@ def restore_places(
         owners = zip(here.column("partition").to_pylist(), here.column("bucket").to_pylist(), strict=True)
         for place, file in zip(owners, data_files(here), strict=True):
             files[place].append(file)
+        indexes = index_files_of(store, snapshot)
     floor = -1 if overwrite else _told(snapshot, options)
     found = {}
     for place in places:
         live = tuple(files[place])
         top = max((file.max_sequence for file in live), default=-1)
-        found[place] = Restored(live, totals.get(place[0]), max(top, floor) + 1)
+        found[place] = Restored(live, totals.get(place[0]), max(top, floor) + 1, indexes.get(place, ()))
     return found
 
 

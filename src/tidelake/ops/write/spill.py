@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidelake.io.executor import Executor
 from tidelake.io.scratch import Extent, ScratchFile
-from tidelake.lsm.kernel import MergePlan, merge_rows
+from tidelake.lsm.kernel import MergePlan, merge_rows, sort_versions
 from tidelake.lsm.keys import KeyArray, KeyCodec, count_up_to, first_and_last, slice_keys
 from tidelake.ops.write.buffer import SortedRows
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
@@ -45,6 +45,19 @@ class Window:
 
     rows: pa.Table
     unique: bool
+    """Whether every key is there once; then the rows are sorted."""
+
+    def merged(self, plan: MergePlan) -> pa.Table:
+        """The rows by key, each key once.
+
+        Raises:
+            InvalidInputError: a version is one the engine does not accept.
+        """
+        return self.rows if self.unique else merge_rows(self.rows, plan)
+
+    def sorted(self, plan: MergePlan) -> pa.Table:
+        """All rows by key, versions of a key oldest first."""
+        return self.rows if self.unique else sort_versions(self.rows, plan)
 
 
 Run = Sequence[Segment]
@@ -100,11 +113,10 @@ class Spill:
             for (part, _, _), encoded in zip(chosen, executor.map(encode, chosen), strict=True):
                 self._runs[part.place][-1].append(Segment(file.append(encoded), part.unique))
 
-    def merged(self, place: int, rest: SortedRows | None, plan: MergePlan) -> Iterator[pa.Table]:
-        """The merged rows of a place by key: what lies here, and the rows that came last and are in memory.
+    def windows(self, place: int, rest: SortedRows | None, codec: KeyCodec) -> Iterator[Window]:
+        """The rows of a place, window after window by key: what lies here, and the rows in memory, which came last.
 
         Raises:
-            InvalidInputError: a version is one the engine does not accept.
             StorageError: the local disk failed.
         """
         stored = self._runs.get(place, ())
@@ -113,8 +125,9 @@ class Spill:
         runs = [self._read(run, max(1, budget // self._segment_bytes)) for run in stored]
         if rest is not None:
             runs.append(iter([Window(rest.rows, rest.unique)]))
-        for found in windows(runs, plan.keys):
-            yield found.rows if found.unique else merge_rows(found.rows, plan)
+        if not stored and rest is not None:
+            return runs[0]
+        return windows(runs, codec)
 
     def forget(self, place: int) -> None:
         """Rows of a place are written elsewhere; the disk is let go with the last place."""

@@ -20,9 +20,10 @@ from tidelake.lsm.levels import Levels
 from tidelake.lsm.pick import PickState
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.compact.keyed import Bucket, pick, run_compaction
-from tidelake.ops.write.increments import joined, passing
+from tidelake.ops.write.increments import joined, made_by, passing, passing_indexes
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.index_manifest import IndexFile
+from tidelake.store.vectors import remove_index_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Running:
         """Wait for it and remove what it made; whether it failed no longer matters."""
         with suppress(Exception):
             increment = self.task.result()
-            moved = {file.file_name for file in increment.before}
-            remove_files(self.bucket, [file for file in increment.after if file.file_name not in moved])
+            remove_files(self.bucket, made_by([increment]))
+            remove_indexes(self.bucket, increment.new_index_files)
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class Tree:
     missed: bool = False
     """Whether files came while a compaction ran, so that another may be due."""
     written: list[DataFile] = field(default_factory=list)
+    told: list[DataFile] = field(default_factory=list)
+    """Changelog files of what was written."""
     compacted: list[CompactIncrement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,9 +82,10 @@ class Tree:
         self.next_sequence += count
         return first
 
-    def add(self, files: Sequence[DataFile]) -> None:
-        """Take in new files of level 0."""
+    def add(self, files: Sequence[DataFile], changelog: Sequence[DataFile] = ()) -> None:
+        """Take in new files of level 0, and the changelog files of their rows."""
         self.written += files
+        self.told += changelog
         self.levels = self.levels.apply((), self.bucket.merging.files(files))
 
     def trigger(self, *, full: bool = False) -> None:
@@ -116,6 +120,7 @@ class Tree:
         self.planned_on = min(self.planned_on, running.base_snapshot_id)
         files = self.bucket.merging.files
         self.levels = self.levels.apply(files(increment.before), files(increment.after))
+        self.bucket = self.bucket.after(increment)
         self.compacted.append(increment)
 
     def settle(self) -> None:
@@ -149,11 +154,13 @@ class Tree:
         """
         split = self.bucket.split
         written, compact, nobodys = tuple(self.written), joined(self.compacted), passing(self.compacted)
+        indexes: tuple[IndexFile, ...] = ()
         if at_once:
             read = {file.file_name for file in compact.before}
             written = (*(file for file in written if file.file_name not in read), *compact.after)
             named = {file.file_name for file in written}
-            nobodys += tuple(file for file in compact.before if file.file_name not in named)
+            nobodys += tuple(file for file in compact.before if file.file_name not in named) + compact.changelog_files
+            indexes = compact.new_index_files
             compact = CompactIncrement()
         found = CommitMessage(
             partition=split.partition,
@@ -161,13 +168,15 @@ class Tree:
             total_buckets=split.total_buckets,
             data=DataIncrement(
                 new_files=written,
-                new_index_files=() if new is None else (new,),
+                changelog_files=tuple(self.told),
+                new_index_files=indexes if new is None else (new, *indexes),
                 deleted_index_files=() if old is None else (old,),
             ),
             compact=compact,
             base_snapshot_id=self.planned_on,
         )
         remove_files(self.bucket, nobodys)
+        remove_indexes(self.bucket, passing_indexes(self.compacted))
         return found
 
     def discard(self) -> None:
@@ -175,10 +184,8 @@ class Tree:
         if self.running is not None:
             self.running.discard()
             self.running = None
-        kept = {file.file_name for file in joined(self.compacted).before}
-        made = (file for increment in self.compacted for file in increment.after)
-        remove_files(self.bucket, self.written)
-        remove_files(self.bucket, [file for file in made if file.file_name not in kept])
+        remove_files(self.bucket, [*self.written, *self.told, *made_by(self.compacted)])
+        remove_indexes(self.bucket, [file for increment in self.compacted for file in increment.new_index_files])
 
 
 def remove_files(bucket: Bucket, files: Iterable[DataFile]) -> None:
@@ -186,3 +193,10 @@ def remove_files(bucket: Bucket, files: Iterable[DataFile]) -> None:
     for file in files:
         with suppress(StorageError):
             bucket.store.env.io.delete(bucket.split.path_of(file))
+
+
+def remove_indexes(bucket: Bucket, files: Sequence[IndexFile]) -> None:
+    """Delete index files that belong to nobody, as far as the storage lets us; orphan cleaning finds the rest."""
+    if bucket.vectors is not None and files:
+        split = bucket.split
+        remove_index_files(bucket.store, bucket.vectors.paths, files, partition=split.partition, bucket=split.bucket)

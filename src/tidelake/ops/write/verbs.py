@@ -30,7 +30,7 @@ from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.planner import never, plan_append
+from tidelake.ops.scan.planner import Plan, never, plan_append
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.kinds import batches_with_kinds
@@ -40,6 +40,7 @@ from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.option_rules import bool_option
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+from tidelake.store.vectors import VectorOptions
 
 if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.write.assign import DynamicBuckets
@@ -47,7 +48,7 @@ if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.write.rebase import InProcessRebaser
 
 MODES = ("append", "overwrite", "overwrite-dynamic")
-_REPLACED = frozenset({"file-deleted", "file-conflict", "key-range"})
+_REPLACED = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range"})
 """Conflicts with a compaction or an overwrite, which a fresh plan solves."""
 _ATTEMPTS = 10
 """Plans of a row-level change of a primary-key table."""
@@ -258,8 +259,10 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
 
         wins = deletions_win(target.options)
         return _change_keyed(target, committer, where, "-D" if wins else None, watched(target.options, "-D"))
-    splits = _planned(target, where)
-    found = rewrite_matching(target.store, target.paths, splits, where, delete_rows, target.files)
+    plan = _plan(target, where)
+    if _marks_rows(target, plan):
+        return _change_marked(target, committer, where, plan)
+    found = rewrite_matching(target.store, target.paths, plan.splits, where, delete_rows, target.files)
     result = _row_level(committer, found.messages, "DELETE")
     return replace(result, rows=found.rows)
 
@@ -349,7 +352,10 @@ def run_update(
         check_update(schema, assignments)
         kind = "+U" if versions_win(target.options, assignments) else None
         return _change_keyed(target, committer, where, kind, watched(target.options, "+U", assignments), updated)
-    splits = _planned(target, where)
+    plan = _plan(target, where)
+    if _marks_rows(target, plan):
+        return _change_marked(target, committer, where, plan, updated)
+    splits = plan.splits
     change = delete_rows if moving else in_place
     found = rewrite_matching(target.store, target.paths, splits, where, change, target.files)
     messages = found.messages
@@ -383,8 +389,8 @@ def _ranks(hit: pa.BooleanArray) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(hit.cast(pa.int64())), 1)
 
 
-def _planned(target: Target, where: Predicate) -> tuple[Split, ...]:
-    splits = plan_append(
+def _plan(target: Target, where: Predicate) -> Plan:
+    plan = plan_append(
         target.store,
         target.store.snapshots.latest(),
         schema=target.store.schema,
@@ -392,9 +398,55 @@ def _planned(target: Target, where: Predicate) -> tuple[Split, ...]:
         where=where,
         options=SplitOptions.parse(target.options),
         buckets=target.buckets,
-    ).splits
-    _refuse_newer(target, splits)
-    return splits
+    )
+    _refuse_newer(target, plan.splits)
+    return plan
+
+
+def _marks_rows(target: Target, plan: Plan) -> bool:
+    """Whether rows of an append table are deleted by marking them: if the options say so, or some already are."""
+    return VectorOptions.parse(target.options).enabled or any(split.vectors for split in plan.splits)
+
+
+def _change_marked(
+    target: Target,
+    committer: Committer,
+    where: Predicate,
+    plan: Plan,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> CommitResult:
+    """Mark rows of an append table deleted, and write their new versions; planned again when another was faster."""
+    from tidelake.ops.write.marking import find_matching, mark_rows  # tables without vectors do without
+
+    for attempt in range(1, _ATTEMPTS + 1):
+        if plan.snapshot is None:
+            return CommitResult()
+        writer = None if change is None else target.writer()
+        messages: tuple[CommitMessage, ...] = ()
+        try:
+            take = None if change is None or writer is None else _written(writer, change)
+            marks = find_matching(target.store, plan.splits, where, take)
+            messages = mark_rows(target.store, target.paths, plan.snapshot, marks, target.options)
+            messages += () if writer is None else tuple(writer.prepare())
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            discard(committer, messages)
+            raise
+        try:
+            result = _row_level(committer, messages, "DELETE" if change is None else "UPDATE")
+            return replace(result, rows=marks.rows)
+        except CommitConflictError as error:
+            if attempt == _ATTEMPTS or error.code not in _REPLACED:
+                raise
+        plan = _plan(target, where)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _written(
+    writer: AppendWriter | KeyedTableWriter, change: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> Callable[[pa.RecordBatch], None]:
+    return lambda rows: writer.write(change(rows))
 
 
 def _refuse_newer(target: Target, splits: Sequence[Split]) -> None:

@@ -16,8 +16,12 @@ def path_of(partition: bytes, bucket: int, name: str) -> str:
     return f"p/bucket-{bucket}/{name}"
 
 
+def index_path_of(partition: bytes, bucket: int, name: str) -> str:
+    return TableLayout().index_path(name)
+
+
 def planned(*messages) -> tuple[str, ...]:
-    return plan_abort(messages, TableLayout(), path_of)
+    return plan_abort(messages, path_of, index_path_of)
 
 
 def test_the_files_a_message_made_are_planned_with_their_companions():

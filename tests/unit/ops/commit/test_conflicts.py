@@ -26,7 +26,6 @@ CONTEXT = Context(
     overwrite=False,
     key_types=[INT],
     ordered_levels=True,
-    vectors_by_file=False,
 )
 
 
@@ -194,38 +193,36 @@ def test_vectors_that_contradict_the_state_are_refused(made):
 def test_two_jobs_that_delete_rows_of_one_file_collide():
     base, index = state(file("a"), total=-1), [index_entry(vectors("theirs", "a"))]
     ours = message(deleted_index_files=(), new_index_files=(vectors("ours", "a"),))
-    assert refused(base, ours, index=index, vectors_by_file=True, ordered_levels=False)
+    assert refused(base, ours, index=index, ordered_levels=False)
     based = message(deleted_index_files=(vectors("theirs", "a"),), new_index_files=(vectors("ours", "a"),))
-    check(base, based, index=index, vectors_by_file=True, ordered_levels=False)
+    check(base, based, index=index, ordered_levels=False)
 
 
 def test_a_job_that_builds_on_replaced_vectors_collides():
     base, index = state(file("a"), total=-1), [index_entry(vectors("newer", "a"))]
     stale = message(deleted_index_files=(vectors("older", "a"),), new_index_files=(vectors("ours", "a"),))
-    assert refused(base, stale, index=index, vectors_by_file=True, ordered_levels=False)
+    assert refused(base, stale, index=index, ordered_levels=False)
 
 
 def test_vectors_of_different_files_do_not_collide():
     base, index = state(file("a"), file("b"), total=-1), [index_entry(vectors("theirs", "a"))]
-    check(
-        base, message(new_index_files=(vectors("ours", "b"),)), index=index, vectors_by_file=True, ordered_levels=False
-    )
+    check(base, message(new_index_files=(vectors("ours", "b"),)), index=index, ordered_levels=False)
 
 
 def test_files_without_a_part_in_it_do_not_matter_to_a_change_of_vectors():
     base, index = state(file("a"), file("b"), file("c"), total=-1), [index_entry(vectors("theirs", "a", "b"))]
     ours = message(deleted_index_files=(vectors("theirs", "a", "b"),), new_index_files=(vectors("ours", "a", "b"),))
-    check(base, ours, index=index, vectors_by_file=True, ordered_levels=False)
+    check(base, ours, index=index, ordered_levels=False)
     elsewhere = [index_entry(vectors("theirs", "a"), dt="d2")]
-    check(base, message(new_index_files=(vectors("ours", "a"),)), index=elsewhere, vectors_by_file=True)
+    check(base, message(new_index_files=(vectors("ours", "a"),)), index=elsewhere)
 
 
 def test_a_file_is_deleted_together_with_the_vector_it_has():
     base, index = state(file("a"), total=-1), [index_entry(vectors("v", "a"))]
     knowing = message("b", deleted_files=(file("a"),), deleted_index_files=(vectors("v", "a"),))
-    check(base, knowing, index=index, vectors_by_file=True, ordered_levels=False)
+    check(base, knowing, index=index, ordered_levels=False)
     unaware = message("b", deleted_files=(file("a"),))
-    error = refused(base, unaware, index=index, vectors_by_file=True, ordered_levels=False)
+    error = refused(base, unaware, index=index, ordered_levels=False)
     assert error.code == "file-deleted"
 
 

@@ -39,7 +39,7 @@ def test_buckets_are_what_a_loop_over_the_entries_would_find(found):
     numbered = [(row(dt), bucket, f"f{number}") for number, (dt, bucket) in enumerate(found)]
     ordered = sorted(numbered, key=lambda each: each[:2])
     expected = [(*place, [name for *_, name in group]) for place, group in groupby(ordered, lambda each: each[:2])]
-    splits = bucket_splits(table, 7, PATHS)
+    splits = bucket_splits(table, 7, PATHS, None)
     assert [(split.partition, split.bucket, [f.file_name for f in split.files]) for split in splits] == expected
     assert all((split.snapshot_id, split.total_buckets) == (7, 5) for split in splits)
     order = sorted({each[:2] for each in numbered})
@@ -47,13 +47,13 @@ def test_buckets_are_what_a_loop_over_the_entries_would_find(found):
 
 
 def test_a_bucket_knows_its_folder():
-    (split,) = bucket_splits(entries([("a", 3)]), 1, PATHS)
+    (split,) = bucket_splits(entries([("a", 3)]), 1, PATHS, None)
     assert split.bucket_path == "dt=a/bucket-3"
     assert split.path_of(split.files[0]) == "dt=a/bucket-3/f0"
 
 
 def test_without_entries_there_is_no_bucket():
-    assert bucket_splits(empty_entries(), 1, PATHS) == []
+    assert bucket_splits(empty_entries(), 1, PATHS, None) == []
     assert bucket_codes(empty_entries()).tolist() == []
 
 
@@ -81,6 +81,7 @@ def test_files_of_an_append_bucket_are_read_in_write_order():
         ),
         1,
         PATHS,
+        None,
     )
     options = SplitOptions(target_bytes=Bytes(18), open_file_cost=Bytes(1))
     assert [[f.file_name for f in each.files] for each in append_splits(split, options)] == [["b", "a"], ["c"]]

@@ -1,0 +1,142 @@
+"""What a compaction watches while it merges: which rows are new, what lies below them, and whether changes are told.
+
+Four kinds of tables ask for it. Where the first row of a key wins, keys are looked up below the output level, and
+those that exist there are left out. Where compactions look up (`changelog-producer=lookup`, `force-lookup`), rows of
+level 0 are merged with the version that lies below, so that every level holds whole rows. With deletion vectors that
+version is also marked as deleted, so that sorted levels hold each key once. Where full compactions produce the
+changelog, what comes to the lowest level is compared with what was there.
+
+Invariant: the changes of a compaction lead from what its inputs and the levels below showed without the new rows to
+what they show with them. Keys without a new row are not told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.files.options import FileOptions
+from tidelake.lsm.engine import KIND, SEQUENCE
+from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOptions
+from tidelake.lsm.files import RunFile
+from tidelake.lsm.kernel import Older, Watch
+from tidelake.lsm.levels import Levels
+from tidelake.lsm.pick import Compaction
+from tidelake.lsm.rewrite import LookupRules
+from tidelake.ops.compact.lookup import LevelLookup
+from tidelake.ops.compact.marks import Marks
+from tidelake.ops.read.keyed import Ages, Merging, ages_of
+from tidelake.ops.scan.split import Split
+from tidelake.spec.types import Field
+from tidelake.store.table_store import TableStore
+
+__all__ = ["Watching", "watch_compaction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """How one compaction watches."""
+
+    watch: Watch
+    ages: Ages
+    """Of its files and of those below."""
+    rules: LookupRules | None = None
+    """How files leave level 0; None where compactions do not look up."""
+    tells_bottom: bool = False
+    """Whether rows are told of as new when they reach the lowest level."""
+    reads_moved: bool = False
+    """Whether the rows of files that are only moved matter."""
+
+    def watches(self, files: Sequence[RunFile]) -> bool:
+        """Whether a rewrite of these files is watched: all of it or nothing."""
+        if self.rules is not None:
+            return any(file.level == 0 for file in files)
+        return self.tells_bottom
+
+
+def watch_compaction(
+    store: TableStore,
+    split: Split,
+    merging: Merging,
+    files: FileOptions,
+    levels: Levels,
+    compaction: Compaction,
+    marks: Marks,
+    *,
+    tells: bool,
+) -> Watching:
+    """What a compaction of these levels has to watch; no file is opened yet.
+
+    Where the table has deletion vectors, rows that it supersedes are added to `marks`. `tells` is False where changes
+    are not told, whatever the table says.
+
+    Raises:
+        InvalidInputError: an option is wrong.
+    """
+    merge = MergeOptions.parse(merging.options)
+    output = compaction.output_level
+    compared = _compared(merging, merge)
+    if not merge.needs_lookup:
+        full = merge.changelog_producer is ChangelogProducer.FULL_COMPACTION and tells and output == levels.max_level
+        watch = Watch(top=levels.max_level, compared=compared)
+        return Watching(watch=watch, ages=ages_of(compaction.files), tells_bottom=full, reads_moved=full)
+    below = levels.upper[output:]
+    last_wins = merge.engine is MergeEngine.DEDUPLICATE and not merge.sequence
+    told = tells and merge.changelog_producer is ChangelogProducer.LOOKUP
+    first_wins = merge.engine is MergeEngine.FIRST_ROW
+    values = not first_wins and (told or not last_wins)
+    ages = ages_of((*compaction.files, *(file for level in below for file in level)))
+    level0 = [file for file in compaction.files if file.level == 0]
+    lookup: _Below | None = None
+    if level0 and any(below) and (values or first_wins or merge.deletion_vectors):
+        columns = (*merging.schema.names, SEQUENCE, KIND) if values else ()
+        until = max(level0, key=lambda file: file.max_key)
+        lookup = _Below(LevelLookup(store, split, merging, below, columns=columns, until=until), ages)
+        if merge.deletion_vectors:
+            lookup.marks = marks
+    return Watching(
+        watch=Watch(
+            below=lookup,
+            tells=told,
+            compared=compared,
+            first_wins=first_wins,
+            folds_lone=True,
+        ),
+        ages=ages,
+        rules=LookupRules(
+            deletion_vectors=merge.deletion_vectors,
+            last_wins=last_wins,
+            format_changes=len({files.for_level(level).format for level in (0, output)}) > 1,
+        ),
+        reads_moved=told or (merge.deletion_vectors and lookup is not None),
+    )
+
+
+def _compared(merging: Merging, merge: MergeOptions) -> tuple[Field, ...] | None:
+    """The columns in which an update must differ to be told."""
+    if not merge.deduplicates_changes:
+        return None
+    return tuple(field for field in merging.schema.fields if field.name not in merge.uncompared)
+
+
+class _Below:
+    """The versions that lie below the output level."""
+
+    def __init__(self, lookup: LevelLookup, ages: Ages) -> None:
+        self._lookup = lookup
+        self.marks: Marks | None = None
+        self._levels = np.array([file.level for file in lookup.files], np.int64)
+        self._ages = np.array([ages.by_name[file.name] for file in lookup.files], np.int64)
+
+    def find(self, rows: pa.Table) -> Older:
+        """The older versions of the keys of rows."""
+        found = self._lookup.find(rows)
+        places = np.flatnonzero(found.hits)
+        files = found.files[places]
+        if self.marks is not None:
+            for number in np.unique(files).tolist():
+                self.marks.add(self._lookup.files[number].name, found.positions[places[files == number]])
+        return Older(places, found.values, self._levels[files], self._ages[files])
