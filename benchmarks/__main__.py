@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, hashing, imports, keyed, planning, rows
+from benchmarks import changes, commits, hashing, imports, keyed, planning, rows
 from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
-SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed")
+SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes")
 APART = ("spark",)
 """Sections that run only when they are named."""
 
@@ -46,6 +46,8 @@ def main() -> None:
                     results += rows.run(peer, arguments.repeat)
                 case "keyed":
                     results += keyed.run(peer, arguments.repeat)
+                case "changes":
+                    results += changes.run(peer, arguments.repeat)
                 case "spark":
                     from benchmarks import spark
 
