@@ -61,7 +61,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     engine=st.sampled_from(list(ENGINES)),
     producer=st.sampled_from(["lookup", "full-compaction"]),
