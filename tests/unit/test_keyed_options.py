@@ -72,7 +72,6 @@ UNWRITTEN: list[tuple[dict[str, str], str]] = [
     ({"changelog-producer": "lookup"}, "changelog-producer"),
     ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
     ({"force-lookup": "true"}, "force-lookup"),
-    ({"bucket": "-2"}, "bucket"),
 ]
 
 IDLE: list[tuple[dict[str, str], bool, str]] = [

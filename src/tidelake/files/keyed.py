@@ -7,6 +7,7 @@ Files are durable when `close` returns and belong to nobody until a commit names
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,8 +76,11 @@ class KeyedWriter:
         source: FileSource,
         thin: bool = False,
         changelog: bool = False,
+        names: Callable[[str], str] | None = None,
     ) -> None:
         """Prepare to write; the first file is made with the first row.
+
+        `names` makes a new file name from an extension, where the usual one will not do.
 
         Raises:
             InvalidInputError: an option has a value the format does not take.
@@ -96,7 +100,7 @@ class KeyedWriter:
             env.io,
             folder,
             self._fields,
-            names=lambda extension: f"{self._options.prefix}{job}-{next(numbers)}.{extension}",
+            names=names or (lambda extension: f"{self._options.prefix}{job}-{next(numbers)}.{extension}"),
             format=self._options.format,
             options=self._options,
             target_bytes=options.target_bytes(primary_key=True),

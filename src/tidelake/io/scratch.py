@@ -6,6 +6,7 @@ may be read by several threads at a time.
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -78,6 +79,22 @@ class ScratchFile:
             parts.append(part)
             offset, left = offset + len(part), left - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def map(self, extent: Extent) -> memoryview:
+        """What was written there, read as it is looked at and dropped from memory as others need it.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        if not extent.size:
+            return memoryview(b"")
+        start = extent.offset - extent.offset % mmap.ALLOCATIONGRANULARITY
+        size = extent.offset + extent.size - start
+        try:
+            mapped = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+        except OSError as cause:
+            raise _failed(cause) from cause
+        return memoryview(mapped)[extent.offset - start :]
 
     def close(self) -> None:
         """Let go of the file and its disk space; closing twice is fine."""

@@ -333,6 +333,9 @@ def _sequence_fields(context: OptionContext) -> Iterator[InvalidInputError]:
     names = names_option(context.options, "sequence.field")
     if len(set(names)) != len(names):
         yield _refusal("sequence field is given twice", "sequence.field", "list each column once")
+    if names and context.primary_keys and not set(context.partition_keys) <= set(context.primary_keys):
+        hint = "put the partition columns into the primary key, or remove the option"
+        yield _refusal("keys that move between partitions take no sequence field", "sequence.field", hint)
     for name in names:
         if f"fields.{name}.aggregate-function" in context.options:
             yield InvalidInputError("a sequence field cannot have an aggregate function", column=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.ops.commit.abort import AbortResult
@@ -11,16 +11,14 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.kinds import batches_with_kinds
+from tidelake.ops.write.verbs import TableWriter
 from tidelake.spec.schema import Schema
-
-if TYPE_CHECKING:
-    from tidelake.ops.write.keyed import KeyedTableWriter
 
 
 class TableWrite:
     """Writes rows into files for one job; what it prepares is committed apart."""
 
-    def __init__(self, writer: AppendWriter | KeyedTableWriter, schema: Schema, commit_user: str | None) -> None:
+    def __init__(self, writer: TableWriter, schema: Schema, commit_user: str | None) -> None:
         self._writer = writer
         self._schema = schema
         self.user = commit_user

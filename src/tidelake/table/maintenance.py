@@ -78,7 +78,8 @@ class Maintenance(Writing):
 
         def open_desk() -> Desk:
             table = self._compacting()
-            return Desk(table._job(), table._committer(user), table._afterwards)
+            replay = table._replayed if table._target().postpones else None
+            return Desk(table._job(), table._committer(user), table._afterwards, replay)
 
         if max_rounds is not None and max_rounds < 1:
             raise InvalidInputError("number of rounds must be positive", max_rounds=max_rounds)

@@ -13,6 +13,7 @@ from tidelake.expr.tree import Predicate, lit
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.safety import require_exclusive_create
+from tidelake.ops.compact.append import Rewrite
 from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
 from tidelake.ops.compact.table import CompactionPlan, plan_compaction, run_compaction
 from tidelake.ops.define.merge_schema import MergeSchemaOptions, plan_merge, typed_rows
@@ -154,9 +155,35 @@ class Writing(Handle):
             idle_ms=None if partition_idle_time is None else span_ms(partition_idle_time),
         )
         if plan_only:
-            return plan_compaction(table._job(), choice, full=full)
+            return table._planned(choice, full)
+        if table._target().postpones:
+            done = table._replayed(choice, full, progress)
+            if done is not None:
+                return table._afterwards(done)
         job, committer = table._job(), table._committer(None)
         return table._afterwards(run_compaction(job, committer, choice, full=full, hands=hands, progress=progress))
+
+    def _planned(self, choice: Choice, full: bool) -> CompactionPlan:
+        """What a compaction would rewrite, rows that wait for a bucket first."""
+        plan = plan_compaction(self._job(), choice, full=full)
+        if not self._target().postpones:
+            return plan
+        from tidelake.ops.write.unpostpone import plan_replay
+
+        waiting = plan_replay(self._job(), choice, full=full)
+        staged = () if waiting is None else tuple(Rewrite(split, split.files) for split in waiting.staged)
+        return CompactionPlan((*staged, *plan.rewrites))
+
+    def _replayed(
+        self, choice: Choice, full: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> CommitResult | None:
+        """Give rows that wait for a bucket theirs; None if none does."""
+        from tidelake.ops.write.unpostpone import ReplayPlan, replay_options, run_replay
+
+        def committer(plan: ReplayPlan) -> Committer:
+            return self._with_dynamic(replay_options(self.dynamic, plan))._committer(None)
+
+        return run_replay(self._job(), committer, choice, full=full, progress=progress)
 
     def rescale(
         self,
@@ -204,7 +231,9 @@ class Writing(Handle):
     def new_write(self, commit_user: str | None = None) -> TableWrite:
         """A writer whose messages are committed apart, for engines."""
         self._refuse_travelled()
-        return TableWrite(self._target().writer(), self.schema, commit_user)
+        return TableWrite(
+            self._target().writer(user=commit_user, numbered=commit_user is not None), self.schema, commit_user
+        )
 
     def new_commit(self, commit_user: str | None = None) -> TableCommit:
         """A committer for one user; without a user a fresh one, for a single batch job.
@@ -243,8 +272,8 @@ class Writing(Handle):
 
     def _committer(self, user: str | None) -> Committer:
         require_exclusive_create(self.store.env, self.options)
-        rebaser = self._target().rebaser()
-        return Committer(self.store, user or self._fresh_user(), options=self.options, rebaser=rebaser)
+        target, user = self._target(), user or self._fresh_user()
+        return Committer(self.store, user, options=self.options, rebaser=target.rebaser(), guard=target.guard(user))
 
     def _afterwards(self, result: CommitResult) -> CommitResult:
         return run_afterwards(self.store, self.paths, self.options, result)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,15 +33,12 @@ from tidelake.ops.define.schemas import run_create
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.write.kinds import ROWKIND, batches_with_kinds
 from tidelake.ops.write.rows import conform
+from tidelake.ops.write.verbs import TableWriter as RowWriter
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.schema import new_schema
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table, open_table
-
-if TYPE_CHECKING:
-    from tidelake.ops.write.append import AppendWriter
-    from tidelake.ops.write.keyed import KeyedTableWriter
 
 STRIPE: Final = 1 << 32
 """Sequence numbers of one task in one bucket."""
@@ -108,7 +105,7 @@ class TableWriter(DataSourceArrowWriter):
             raise
         return TaskFiles(task, tuple(messages), _session_is_dynamic(context))
 
-    def _writer(self, table: Table, task: int) -> AppendWriter | KeyedTableWriter:
+    def _writer(self, table: Table, task: int) -> RowWriter:
         if not table.primary_key:
             return table._target().writer(overwrite=self.overwrite)
         from tidelake.ops.write.keyed import KeyedTableWriter  # append tables do without the tree

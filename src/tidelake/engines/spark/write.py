@@ -27,21 +27,20 @@ from tidelake.engines.spark.failures import CarriedError, outcome, told_as_it_wa
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import parallelism
 from tidelake.engines.spark.types import struct_of, to_spark_batch
-from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError
+from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError, UnsupportedError
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult
 from tidelake.ops.scan.options import BucketOptions
-from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.assign import DynamicBucketOptions, DynamicBuckets
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
-from tidelake.ops.write.verbs import Target, begin_write, commit_write, discard
+from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write, discard
 from tidelake.spec.types import Root
 from tidelake.table import Table
 
-Writer = AppendWriter | KeyedTableWriter
+Writer = TableWriter
 DONE: Final = "done binary"
 KIND: Final = "__tidelake_kind"
 _LOCAL_MERGE: Final = "local-merge-buffer-size"
@@ -74,7 +73,15 @@ def write_frame(
     repeated = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
     if repeated is not None:
         return table._afterwards(repeated)
-    table._target().writer(overwrite=mode != "append")  # refuses tables that are not written, before a job runs
+    target = table._target()
+    if target.moves_keys or target.postpones:
+        raise UnsupportedError(
+            "tables with postponed buckets, or with keys that move between partitions, are not written by Spark yet",
+            option="bucket",
+            value=target.buckets.bucket,
+            hint="write the rows in process: table.write(frame.toArrow())",
+        )
+    target.writer(overwrite=mode != "append")  # refuses tables that are not written, before a job runs
     if frame.isStreaming:
         raise InvalidInputError("frame is a stream", hint="write each batch of it, in foreachBatch")
     fitting = evolved(table, frame, row_kind)

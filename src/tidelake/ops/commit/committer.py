@@ -34,6 +34,7 @@ from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filte
 from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
 from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
 from tidelake.ops.commit.rebase import SequenceRebaser, rebase_messages
+from tidelake.ops.commit.replays import check_replays
 from tidelake.ops.commit.success import mark_done
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionFilter
@@ -41,6 +42,7 @@ from tidelake.ops.scan.plan import EVERY_PARTITION
 from tidelake.options import Bytes
 from tidelake.spec.avro import codec_name
 from tidelake.spec.binary_row import decode_rows
+from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifest import ADD
 from tidelake.spec.progress import PROPERTY_PREFIX, Progress
 from tidelake.spec.snapshot import CommitKind, Snapshot
@@ -98,6 +100,7 @@ class Committer:
         publisher: SnapshotPublisher | None = None,
         rebaser: SequenceRebaser | None = None,
         options: Mapping[str, str] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """A committer of one user.
 
@@ -107,6 +110,7 @@ class Committer:
             publisher: who makes a snapshot the newest one; by default the table's own folder.
             rebaser: who rewrites files whose sequence numbers another commit overtook.
             options: the options in force, where they are more than those of the table's schema.
+            guard: asked before every attempt to publish what was written, unless it replaces the whole table.
 
         Raises:
             InvalidInputError: the user is no text, or an option has a wrong value.
@@ -122,6 +126,7 @@ class Committer:
         self._store = store
         self._user = user
         self._rebaser = rebaser
+        self._guard = guard
         self._shape = TableShape.parse(options)
         self._bucket = BucketOptions.parse(options).bucket
         self._looks_up = bool(store.schema.primary_keys) and looks_up(options)
@@ -176,7 +181,8 @@ class Committer:
         there = published.kinds()
         if not (ignore_empty and written.is_empty) and not there & {CommitKind.APPEND, CommitKind.OVERWRITE}:
             takes_away = written.deletes_rows
-            provider = _Rebasing(self._store, committable.messages, written, self._rebaser, self._bucket, guard)
+            guards = tuple(each for each in (self._guard, guard) if each is not None)
+            provider = _Rebasing(self._store, committable.messages, written, self._rebaser, self._bucket, guards)
             request = self._request(
                 committable,
                 seen_id=published.seen_id,
@@ -245,6 +251,8 @@ class Committer:
         def provider(state: State) -> Changes:
             if self._looks_up:
                 check_lookups(self._store, messages, state.snapshot)
+            if self._bucket == POSTPONE_BUCKET:
+                check_replays(self._store, messages, state.snapshot)
             return compacted
 
         request = self._request(
@@ -320,10 +328,12 @@ class Committer:
     def _overwrite(
         self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes
     ) -> CommitResult:
-        overwrite = Overwrite(partitions, postponed=self._bucket == -2)
+        overwrite = Overwrite(partitions, postponed=self._bucket == POSTPONE_BUCKET)
         manifests = self._store.manifests
 
         def provider(state: State) -> Changes:
+            if self._guard is not None and partitions is not EVERY_PARTITION:
+                self._guard(state.snapshot, committable.messages)
             return overwrite_changes(written, overwrite, manifests, state.metas, state.index)
 
         def parts(published: Published) -> _Parts:
@@ -566,10 +576,10 @@ class _Rebasing:
         written: Changes,
         rebaser: SequenceRebaser | None,
         default_buckets: int,
-        guard: Guard | None,
+        guards: Sequence[Guard],
     ) -> None:
         self._store, self._given, self.messages, self._written = store, tuple(messages), tuple(messages), written
-        self._rebaser, self._default_buckets, self._guard = rebaser, default_buckets, guard
+        self._rebaser, self._default_buckets, self._guards = rebaser, default_buckets, guards
         self._passed: list[CommitMessage] = []
         self._rebased = self._checked_id = 0
 
@@ -580,8 +590,8 @@ class _Rebasing:
         return int(self._store.env.ids.random() * (_HEADROOM << min(4 * self._rebased - 4, 24)))
 
     def __call__(self, state: State) -> Changes:
-        if self._guard is not None:
-            self._guard(state.snapshot, self.messages)
+        for guard in self._guards:
+            guard(state.snapshot, self.messages)
         messages = rebase_messages(
             self._store, self.messages, state.snapshot, self._rebaser, self._headroom(), self._checked_id
         )

@@ -34,6 +34,9 @@ from tidelake.spec.types import DataType
 CONFLICT_COLUMNS = ("kind", *IDENTITY_COLUMNS, "total_buckets", "min_key", "max_key")
 """What the checks look at; nothing else of the base is read."""
 
+KEYS_MOVED = "keys-moved"
+"""Code of the conflict that writing again solves: another commit reached keys that move between partitions first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:

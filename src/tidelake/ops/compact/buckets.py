@@ -24,6 +24,7 @@ from tidelake.ops.scan.planner import refuse_unreadable
 from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.options import Affects, OptionGroup, option
+from tidelake.spec.manifest import empty_entries
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
@@ -156,6 +157,23 @@ def live_buckets(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None
         CommitConflictError: the table has rows of a newer schema than the job's: written anew they would lose columns.
         UnsupportedError: an option is not honoured.
     """
+    snapshot, entries = chosen_entries(job, choice)
+    if snapshot is None:
+        return None, []
+    real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    splits = bucket_splits(real, snapshot.id, job.paths, snapshot_vectors(job.store.manifests, snapshot))
+    if choice.places is not None:
+        splits = [split for split in splits if (split.partition, split.bucket) in choice.places]
+    return snapshot, splits
+
+
+def chosen_entries(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None, pa.Table]:
+    """The newest snapshot and the live files of what is chosen, rows that wait for a bucket among them.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than the job's: written anew they would lose columns.
+        UnsupportedError: an option is not honoured.
+    """
     if ExpiredPartitionOptions.parse(job.options).skip and "partition.expiration-time" in job.options:
         raise UnsupportedError(
             "partitions do not expire yet, so none can be left alone for it",
@@ -166,17 +184,13 @@ def live_buckets(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None
     snapshot = store.snapshots.latest()
     if snapshot is None:
         store.refuse_dropped()
-        return None, []
+        return None, empty_entries()
     entries = live_entries(
         store.manifests, data_manifests(store.manifests, snapshot), partitions=_pruned(choice, store.schema)
     )
     refuse_unreadable(store, snapshot, entries)
     refuse_newer(job, pc.max(entries.column("schema_id")).as_py() or 0)
-    entries = entries.filter(_mask(entries, choice, local_time_ms(store.env.clock)))
-    splits = bucket_splits(entries, snapshot.id, job.paths, snapshot_vectors(store.manifests, snapshot))
-    if choice.places is not None:
-        splits = [split for split in splits if (split.partition, split.bucket) in choice.places]
-    return snapshot, splits
+    return snapshot, entries.filter(_mask(entries, choice, local_time_ms(store.env.clock)))
 
 
 def refuse_newer(job: Job, schema_id: int) -> None:
@@ -204,7 +218,7 @@ def _pruned(choice: Choice, schema: Schema) -> PartitionFilter:
 
 
 def _mask(entries: pa.Table, choice: Choice, now_ms: int) -> pa.Array:
-    keep = pc.greater_equal(entries.column("bucket"), 0)
+    keep = pa.repeat(pa.scalar(True), entries.num_rows)
     if choice.places is not None:
         keep = pc.and_(keep, choice.partitions.mask(entries.column("partition")))
     if choice.buckets is not None:

@@ -7,9 +7,9 @@ of a key alike and is pushed down to the files; any other is asked of the merged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,8 @@ from tidelake.lsm.kernel import MergePlan, Piece, Reduced, Watch, merge, merge_w
 from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.read.append import ReadRequest, live_rows, read_data_file
+from tidelake.ops.read.staged import staged_runs
+from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.split import Split
 from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.data_file import DataFile
@@ -135,6 +137,9 @@ def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
     """
     if split.raw_convertible:
         return live_rows(store, split, split.files)
+    if split.staged:
+        keys = ReadRequest(schema=merging.schema, columns=merging.schema.trimmed_primary_keys[-1:])
+        return sum(rows.num_rows for rows in _with_staged(store, split, keys, merging))
     columns = merge_columns(merging.schema, merging.options, ())
     count = 0
     for section in partition_files(merging.files(split.files)):
@@ -163,8 +168,37 @@ def _rows_of(store: TableStore, split: Split, request: ReadRequest, merging: Mer
         for file in split.files:
             yield from _plain(store, split, file, request)
         return
+    if split.staged:
+        yield from _with_staged(store, split, request, merging)
+        return
     for section in partition_files(merging.files(split.files)):
         yield from _section(store, split, section, request, merging)
+
+
+def _with_staged(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
+    """The rows of a bucket with those merged in that wait for it; no condition is asked before that."""
+    where = request.where
+    wanted = tuple(dict.fromkeys((*request.columns, *(sorted(where.columns()) if where is not None else ()))))
+    columns = merge_columns(merging.schema, merging.options, wanted)
+    fields = [merging.schema.field(name) for name in columns]
+    files = merging.files(split.files)
+    ages = ages_of(files)
+    plan = merging.plan(by_age=ages.tell, ordered=False, drop_retracts=True, output=wanted)
+    sections = zip_longest(*(section.runs for section in partition_files(files)), fillvalue=())
+    whole = Section(tuple(map(_one_after_the_other, sections)))
+    runs = _runs(store, split, whole, merging, [*fields, KIND_FIELD, SEQUENCE_FIELD], ages)
+    waiting = KeyedRequest(schema=merging.schema, columns=tuple(columns), wanted=(*fields, KIND_FIELD))
+    buckets = BucketOptions.parse(merging.options)
+    runs += staged_runs(store, split, waiting, buckets, merging.buffer_plan(), len(files))
+    for rows in merge(runs, plan):
+        kept = rows if where is None else rows.filter(_mask(where, rows))
+        if kept.num_rows:
+            yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
+
+
+def _one_after_the_other(runs: Iterable[Sequence[RunFile]]) -> tuple[RunFile, ...]:
+    """Runs of sections, which do not overlap, as one run."""
+    return tuple(file for run in runs for file in run)
 
 
 def _section(

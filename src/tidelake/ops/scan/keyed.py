@@ -25,7 +25,9 @@ from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, files_that_may_match, find_live, never, prune_buckets
+from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, staged_entries
 from tidelake.ops.scan.split import Split, bucket_codes, bucket_splits, pack
+from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.option_rules import bool_option
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
@@ -71,7 +73,9 @@ def plan_keyed(
     if live is None:
         return Plan(None, where=where)
     merge = MergeOptions.parse(table_options)
-    entries = visible(live.entries, merge)
+    waiting = _waiting(live.entries, table_options) if not optimized else live.entries.slice(0, 0)
+    apart = pc.is_in(live.entries.column("partition"), value_set=waiting.column("partition").combine_chunks().unique())
+    entries = visible(live.entries.filter(pc.invert(apart)), merge)
     if optimized:
         lowest = CompactionOptions.parse(table_options).num_levels - 1
         entries = entries.filter(pc.equal(entries.column("level"), lowest))
@@ -80,7 +84,41 @@ def plan_keyed(
         entries = prune_buckets(entries, where, schema, BucketOptions.parse(table_options))
         entries = prune_by_key(store, entries, where, schema)
         entries = prune_by_value(store, entries, where, schema, merge)
-    return live.plan(entries, keyed_splits(entries, live.snapshot.id, paths, schema, options, merge, live.vectors))
+    splits = keyed_splits(entries, live.snapshot.id, paths, schema, options, merge, live.vectors)
+    if waiting.num_rows and (where is None or not never(where)):
+        there = live.entries.filter(apart)
+        splits += staged_splits(there, live.snapshot.id, paths, PostponeOptions.parse(table_options), live.vectors)
+        entries = pa.concat_tables([entries, there])
+    return live.plan(entries, splits)
+
+
+def _waiting(entries: pa.Table, table_options: Mapping[str, str]) -> pa.Table:
+    """The staged files that a batch read merges in."""
+    merged = PostponeOptions.parse(table_options).merge_on_read
+    return staged_entries(entries) if merged else entries.slice(0, 0)
+
+
+def staged_splits(
+    entries: pa.Table, snapshot_id: int, paths: DataPaths, options: PostponeOptions, vectors: pa.Table | None
+) -> list[Split]:
+    """One split for each bucket, there or to come, of partitions with rows that wait; no file of theirs is left out."""
+    counts = bucket_counts(entries, options)
+    found = {(split.partition, split.bucket): split for split in bucket_splits(entries, snapshot_id, paths, vectors)}
+    splits = []
+    for partition, bucket in [place for place in found if place[1] == POSTPONE_BUCKET]:
+        waiting = found[partition, bucket]
+        for number in range(counts[partition]):
+            fresh = replace(waiting.with_files(()), bucket=number, bucket_path=paths.bucket(partition, number))
+            splits.append(
+                replace(
+                    found.get((partition, number), fresh),
+                    total_buckets=counts[partition],
+                    raw_convertible=False,
+                    staged=waiting.files,
+                    staged_path=waiting.bucket_path,
+                )
+            )
+    return splits
 
 
 def visible(entries: pa.Table, merge: MergeOptions) -> pa.Table:

@@ -252,7 +252,7 @@ def bounds_by_schema(
 
 def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: BucketOptions) -> pa.Table:
     """Drop files of buckets that no wanted key hashes to; each entry counts with its own number of buckets."""
-    if options.bucket <= 0 or not schema.bucket_keys or entries.num_rows == 0:
+    if options.bucket == -1 or not schema.bucket_keys or entries.num_rows == 0:
         return entries
     found = [literals(where, key, schema.field(key).type) for key in schema.bucket_keys]
     if any(values is None or not values for values in found):

@@ -38,6 +38,10 @@ class Split:
     """The deletion vectors of files that have one, by file name; perhaps also of files that are not in the split."""
     branch: str | None = None
     """The branch whose schemas the files were written with, if not that of the table that is read."""
+    staged: tuple[DataFile, ...] = ()
+    """Files of the partition with rows that wait for a bucket: those of this one are merged in."""
+    staged_path: str = ""
+    """The folder of the staged files."""
 
     @property
     def row_count(self) -> int:

@@ -44,6 +44,7 @@ __all__ = [
     "load_hashes",
     "load_index",
     "merge_hashes",
+    "place_new",
     "write_indexes",
 ]
 
@@ -276,15 +277,19 @@ def assign(
         is_first = np.zeros(len(hashes), np.bool_)
         is_first[rows[starts]] = unknown
         fresh = groups[is_first]
-        buckets[fresh], counts = _place(distinct[fresh], index.counts, assigner, options)
+        buckets[fresh], counts = place_new(distinct[fresh], index.counts, assigner, options)
         index = index.added(distinct[unknown], buckets[unknown], counts)
     return buckets[groups], index
 
 
-def _place(
+def place_new(
     hashes: Hashes, counts: Mapping[int, int], assigner: Assigner, options: DynamicBucketOptions
 ) -> tuple[Buckets, dict[int, int]]:
-    """Buckets of new hashes, in their order: fill what is there, then open new ones, then share what is there."""
+    """Buckets of new hashes, in their order: fill what is there, then open new ones, then share what is there.
+
+    Raises:
+        InvalidInputError: every bucket number is taken and full, and no limit of buckets says to go on regardless.
+    """
     target, wanted = options.target_rows, len(hashes)
     after = dict(sorted(counts.items()))
     numbers: list[int] = []

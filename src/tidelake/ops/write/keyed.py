@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.io.executor import Task
 from tidelake.lsm.engine import KIND
-from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOptions, sequence_groups
+from tidelake.lsm.engines.build import ChangelogProducer, MergeOptions
 from tidelake.lsm.kernel import MergePlan
 from tidelake.lsm.levels import build_levels
 from tidelake.lsm.options import CompactionOptions
@@ -35,11 +35,12 @@ from tidelake.ops.compact.keyed import Bucket, bucket_vectors, with_vectors
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.split import Split
+from tidelake.ops.write.admission import Admission
 from tidelake.ops.write.assign import DynamicBucketOptions, DynamicBuckets
+from tidelake.ops.write.bucket_counts import PartitionBuckets
 from tidelake.ops.write.buffer import SortedRows, WriteBuffer, sort_block
 from tidelake.ops.write.increments import joined, passing
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
-from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
 from tidelake.ops.write.restore import Restored, restore_places
 from tidelake.ops.write.routing import Place, Router
@@ -50,6 +51,9 @@ from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
+
+if TYPE_CHECKING:
+    from tidelake.ops.write.cross_partition import MovingKeys
 
 __all__ = ["KeyedTableWriter", "KeyedWriteOptions", "Place", "joined", "passing"]
 
@@ -69,10 +73,14 @@ class KeyedTableWriter:
         base_id: int | None = None,
         skip: int = 0,
         assigned: DynamicBuckets | None = None,
+        user: str | None = None,
+        counts: Mapping[bytes, int] | None = None,
     ) -> None:
         """Look at the options; nothing is read before the first row.
 
-        `base_id` is the snapshot to start from (0: none), `skip` leaves numbers to other writers of the same buckets.
+        `base_id` is the snapshot to start from (0: none), `skip` leaves numbers to other writers of the same buckets,
+        `user` is the commit user if it is known, `counts` are the numbers of buckets of partitions where the table
+        leaves them open.
 
         Raises:
             InvalidInputError: an option has a value that is none of its.
@@ -81,30 +89,23 @@ class KeyedTableWriter:
         schema = store.schema
         self.store, self.paths, self.table_options, self.overwrite = store, paths, table_options, overwrite
         self._base_id, self._skip = base_id, skip
-        self._assigned = assigned
+        self._assigned, self._user = assigned, user
         self.options = KeyedWriteOptions.parse(table_options)
         self.merge = MergeOptions.parse(table_options)
         self.buckets = BucketOptions.parse(table_options)
-        bucket = self.buckets.bucket
-        if bucket == -2 or (bucket == -1 and not set(schema.partition_keys) <= set(schema.primary_keys)):
-            raise UnsupportedError(
-                "tables with postponed buckets, or with keys that move between partitions, are not written yet",
-                option="bucket",
-                value=bucket,
-                hint="choose a number of buckets",
-            )
         producer = self.merge.changelog_producer
         self._tells_input = producer is ChangelogProducer.INPUT and not overwrite
+        apart = not set(schema.partition_keys) <= set(schema.primary_keys)
+        self._moves_keys = self.buckets.bucket == -1 and apart
         self._files = FileOptions.parse(table_options)
         self._compaction = CompactionOptions.parse(table_options)
         self._merging = Merging(schema, table_options)
-        local = self.options.local_merge_bytes
+        # Of rows that may be in several partitions the first one counts for some engines: they come one by one.
+        local = None if self._moves_keys else self.options.local_merge_bytes
         self._merger = None if local is None else LocalMerger(schema, table_options, local)
-        groups = bool(sequence_groups(table_options))
-        self._refuses_retractions = self.merge.engine is MergeEngine.FIRST_ROW or (
-            self.merge.engine is MergeEngine.PARTIAL_UPDATE and not (groups or self.merge.remove_on_delete)
-        )
-        self._router = Router(schema, self.buckets)
+        self._admission = Admission(table_options)
+        self._counts = PartitionBuckets(store, table_options, counts or {}, overwrite)
+        self._router = Router(schema, self.buckets, self._counts)
         self._buffer = WriteBuffer()
         self._spill = Spill(self.options)
         self._round = _Round()
@@ -148,25 +149,16 @@ class KeyedTableWriter:
         Raises:
             InvalidInputError: the merge engine takes no deletions, and there is one.
         """
-        merge = self.merge
-        kinds = rows.column(KIND).to_numpy()
-        if merge.ignore_delete or merge.ignore_update_before:
-            drop = (kinds & 1) == 1 if merge.ignore_delete else kinds == KINDS["-U"]
-            if drop.any():
-                rows, kinds = rows.filter(pa.array(~drop)), kinds[~drop]
-        if self._refuses_retractions and (kinds & 1).any():
-            # A lone one could be stored, but no version of its key could ever be read together with it.
-            raise InvalidInputError(
-                "merge engine of the table takes no deletions",
-                option="merge-engine",
-                value=merge.engine.value,
-                hint="use delete(), or set ignore-delete=true to leave them out",
-            )
-        return rows
+        return self._admission.counted(rows)
 
     def _take_in(self, rows: pa.RecordBatch) -> None:
         self._begin()
-        self._buffer.add(rows, self._router.route(rows, self._round.dynamic))
+        keys = self._round.keys
+        if keys is None:
+            self._buffer.add(rows, self._router.route(rows, self._round.dynamic))
+        else:
+            rows, partitions, buckets = keys.settle(rows)
+            self._buffer.add(rows, self._router.numbers(partitions, keys.partitions, buckets))
         if self._buffer.bytes > self.options.block_bytes:
             with self._moving():
                 self._make_room()
@@ -378,6 +370,8 @@ class KeyedTableWriter:
             tree.message(*indexes.get(place, (None, None)), at_once=self.overwrite)
             for place, tree in self._trees().items()
         ]
+        if self._round.keys is not None:
+            self._round.keys.prepared(messages, identifier)
         self._end()
         return [message for message in messages if not message.is_empty]
 
@@ -433,8 +427,19 @@ class KeyedTableWriter:
             return
         snapshots, base_id = self.store.snapshots, self._base_id
         snapshot = snapshots.latest() if base_id is None else snapshots.get(base_id) if base_id else None
-        dynamic = self._dynamic_buckets(snapshot) if self.buckets.bucket == -1 else None
-        self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic)
+        self._counts.start(snapshot)
+        keys = self._moving_keys(snapshot) if self._moves_keys else None
+        dynamic = self._dynamic_buckets(snapshot) if self.buckets.bucket == -1 and keys is None else None
+        self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic, keys=keys)
+
+    def _moving_keys(self, snapshot: Snapshot | None) -> MovingKeys:
+        """The keys of the last round, as long as nobody else wrote: where those not committed are is known nowhere."""
+        kept = self._round.keys
+        if kept is not None and (self.overwrite or kept.follows(snapshot, self._user)):
+            return kept
+        from tidelake.ops.write.cross_partition import MovingKeys  # most tables do without it
+
+        return MovingKeys(self.store, self.paths, self.table_options, None if self.overwrite else snapshot)
 
     def _dynamic_buckets(self, snapshot: Snapshot | None) -> DynamicBuckets:
         """The buckets of the last round, as long as nobody else changed them: those not committed are known nowhere."""
@@ -458,7 +463,7 @@ class KeyedTableWriter:
         for running in [each for each in self._dropped if each.task.done()]:
             running.discard()
             self._dropped.remove(running)
-        self._round = _Round(snapshot=self._round.snapshot, dynamic=self._round.dynamic)
+        self._round = _Round(snapshot=self._round.snapshot, dynamic=self._round.dynamic, keys=self._round.keys)
         self._router.forget()
 
     def _tree(self, number: int) -> Tree:
@@ -482,7 +487,7 @@ class KeyedTableWriter:
             self._round.trees[number] = self._opened(place, restored[place])
 
     def _check_count(self, place: Place, restored: Restored) -> None:
-        count, total = self.buckets.bucket, restored.total_buckets
+        count, total = self._counts.of(place[0]), restored.total_buckets
         if count > 0 and total not in (None, count):
             raise InvalidInputError(
                 "partition has another number of buckets",
@@ -500,7 +505,7 @@ class KeyedTableWriter:
             partition=place[0],
             bucket=place[1],
             bucket_path=self.paths.bucket(*place),
-            total_buckets=self.buckets.bucket,
+            total_buckets=self._counts.of(place[0]),
             files=(),
         )
         bucket = with_vectors(
@@ -558,5 +563,6 @@ class _Round:
     begun: bool = False
     snapshot: Snapshot | None = None
     dynamic: DynamicBuckets | None = None
+    keys: MovingKeys | None = None
     trees: dict[int, Tree] = field(default_factory=dict)
     """The open buckets by the number of their place."""

@@ -11,7 +11,7 @@ them in between is found before publishing, and the change is planned again on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -64,16 +64,25 @@ _ROW_LEVEL: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 # ------------------------------------------------------------------------------------------------ which way
 
 
-def check_update(schema: Schema, columns: Iterable[str]) -> None:
+def check_update(schema: Schema, columns: Collection[str], options: Mapping[str, str]) -> None:
     """Look whether columns of a table can be given new values.
 
     Raises:
-        InvalidInputError: a column is part of the primary key.
+        InvalidInputError: a column is part of the primary key, or of the partition where keys stay in theirs.
     """
     key = next((name for name in columns if name in schema.primary_keys), None)
     if key is not None:
         raise InvalidInputError(
             "primary key cannot be changed", column=key, hint="delete the row and write it with its new key"
+        )
+    moved = next((name for name in columns if name in schema.partition_keys), None)
+    moves = BucketOptions.parse(options).bucket == -1
+    if moved is not None and not (moves and MergeOptions.parse(options).engine is MergeEngine.DEDUPLICATE):
+        raise InvalidInputError(
+            "rows of the table cannot move to another partition",
+            column=moved,
+            hint="delete the row and write it with its new partition; with dynamic buckets and merge-engine "
+            "deduplicate rows move by themselves",
         )
 
 

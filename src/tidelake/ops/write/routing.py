@@ -6,6 +6,7 @@ numbered in the order in which they were first seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.write.assign import DynamicBuckets
+from tidelake.ops.write.bucket_counts import PartitionBuckets
 from tidelake.spec.binary_hash import hash_rows
 from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
 from tidelake.spec.bucket import assign_buckets
@@ -33,6 +35,7 @@ class Router:
 
     schema: Schema
     buckets: BucketOptions
+    counts: PartitionBuckets
     places: list[Place] = field(default_factory=list)
     _numbers: dict[Place, int] = field(default_factory=dict)
 
@@ -43,8 +46,16 @@ class Router:
             InvalidInputError: the bucket of a row cannot be told.
             FormatError: an index file of dynamic buckets is missing or damaged.
         """
-        partitions, names = self._partitions(rows)
-        buckets = self._fixed(rows) if dynamic is None else self._assigned(rows, partitions, names, dynamic)
+        partitions, names = partitions_of(rows, self.schema)
+        buckets = (
+            self._fixed(rows, partitions, names)
+            if dynamic is None
+            else self._assigned(rows, partitions, names, dynamic)
+        )
+        return self.numbers(partitions, names, buckets)
+
+    def numbers(self, partitions: Ints, names: Sequence[bytes], buckets: Ints) -> Ints:
+        """The number of the place of each row: of the partition with its number among `names`, and of the bucket."""
         span = int(buckets.max(initial=0)) + 1
         both = buckets if len(names) == 1 else partitions * span + buckets
         if len(names) * span <= _TABLE_MAX:
@@ -71,21 +82,19 @@ class Router:
             self.places.append(place)
         return found
 
-    def _partitions(self, rows: pa.RecordBatch) -> tuple[Ints, list[bytes]]:
-        schema = self.schema
-        if not schema.partition_keys:
-            return np.zeros(rows.num_rows, np.int64), [EMPTY_ROW]
-        columns = [rows.column(name) for name in schema.partition_keys]
-        types = [with_nullable(dtype, True) for dtype in schema.partition_types]
-        encoded = encode_rows(columns, types, length=rows.num_rows).dictionary_encode()
-        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    def _fixed(self, rows: pa.RecordBatch, partitions: Ints, names: Sequence[bytes]) -> Ints:
+        counts = [self.counts.of(name) for name in names]
+        found = self._hashed(rows, counts[0]) if counts else np.empty(0, np.int64)
+        for count in set(counts[1:]) - set(counts[:1]):
+            here = np.isin(partitions, [number for number, each in enumerate(counts) if each == count])
+            found[here] = self._hashed(rows.filter(pa.array(here)), count)
+        return found
 
-    def _fixed(self, rows: pa.RecordBatch) -> Ints:
+    def _hashed(self, rows: pa.RecordBatch, count: int) -> Ints:
         keys = self.schema.bucket_keys
         arrays = [rows.column(name) for name in keys]
         types = [self.schema.field(name).type for name in keys]
-        found = assign_buckets(arrays, types, function=self.buckets.function, count=self.buckets.bucket)
-        return found.astype(np.int64)
+        return assign_buckets(arrays, types, function=self.buckets.function, count=count).astype(np.int64)
 
     def _assigned(self, rows: pa.RecordBatch, partitions: Ints, names: list[bytes], dynamic: DynamicBuckets) -> Ints:
         keys = self.schema.trimmed_primary_keys
@@ -98,3 +107,13 @@ class Router:
             if len(here):
                 buckets[here] = dynamic.assign(partition, hashes[here])
         return buckets
+
+
+def partitions_of(rows: pa.RecordBatch, schema: Schema) -> tuple[Ints, list[bytes]]:
+    """The number of each row's partition, and the partitions by number."""
+    if not schema.partition_keys:
+        return np.zeros(rows.num_rows, np.int64), [EMPTY_ROW]
+    columns = [rows.column(name) for name in schema.partition_keys]
+    types = [with_nullable(dtype, True) for dtype in schema.partition_types]
+    encoded = encode_rows(columns, types, length=rows.num_rows).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,10 +25,12 @@ from tidelake.expr.tree import Predicate
 from tidelake.files.options import FileOptions
 from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer, Guard
+from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.commit.overwrite import static_filter
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
+from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.planner import Plan, never, plan_append
 from tidelake.ops.scan.split import Split
@@ -37,6 +39,7 @@ from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
 from tidelake.ops.write.rows import conform
 from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.option_rules import bool_option
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
@@ -45,8 +48,11 @@ from tidelake.store.vectors import VectorOptions
 if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.write.assign import DynamicBuckets
     from tidelake.ops.write.keyed import KeyedTableWriter
+    from tidelake.ops.write.postpone import DecidingWriter, StagingWriter
     from tidelake.ops.write.rebase import InProcessRebaser
 
+TableWriter: TypeAlias = "AppendWriter | KeyedTableWriter | StagingWriter | DecidingWriter"
+"""Whatever writes rows of a table."""
 MODES = ("append", "overwrite", "overwrite-dynamic")
 _REPLACED = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range"})
 """Conflicts with a compaction or an overwrite, which a fresh plan solves."""
@@ -83,19 +89,54 @@ class Target:
         """Whether the table has a primary key."""
         return bool(self.store.schema.primary_keys)
 
+    @property
+    def postpones(self) -> bool:
+        """Whether rows may wait for their bucket."""
+        return self.is_keyed and self.buckets.bucket == POSTPONE_BUCKET
+
+    @property
+    def moves_keys(self) -> bool:
+        """Whether keys of the table may move between partitions."""
+        schema = self.store.schema
+        keyed = self.is_keyed and not set(schema.partition_keys) <= set(schema.primary_keys)
+        return keyed and self.buckets.bucket == -1
+
     def writer(
-        self, *, overwrite: bool = False, assigned: DynamicBuckets | None = None
-    ) -> AppendWriter | KeyedTableWriter:
+        self,
+        *,
+        overwrite: bool = False,
+        assigned: DynamicBuckets | None = None,
+        user: str | None = None,
+        numbered: bool = False,
+    ) -> TableWriter:
         """A writer of the table's rows; `assigned` knows their dynamic buckets where that is not left to the writer.
+
+        `user` is the commit user of what it prepares, where it is known. Where buckets are postponed, rows of commits
+        that are `numbered` are staged, and those of others go straight to buckets.
 
         Raises:
             UnsupportedError: the table is of a kind that is not written yet.
         """
+        if self.postpones:
+            from tidelake.ops.scan.postponed import PostponeOptions
+            from tidelake.ops.write.postpone import DecidingWriter, StagingWriter
+
+            if numbered or not PostponeOptions.parse(self.options).batch_fixed:
+                return StagingWriter(self.store, self.paths, self.options, user)
+            return DecidingWriter(self.store, self.paths, self.options, overwrite=overwrite, user=user)
         if self.is_keyed:
             from tidelake.ops.write.keyed import KeyedTableWriter
 
-            return KeyedTableWriter(self.store, self.paths, self.options, overwrite, assigned=assigned)
+            return KeyedTableWriter(self.store, self.paths, self.options, overwrite, assigned=assigned, user=user)
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
+
+    def guard(self, user: str) -> Guard | None:
+        """Who looks at a commit of this user before it is published; nobody where keys stay in their partition."""
+        if not self.moves_keys:
+            return None
+        from tidelake.ops.write.cross_partition import KeysUnmoved
+
+        return KeysUnmoved(self.store, self.paths, user)
 
     @property
     def thin(self) -> bool:
@@ -135,16 +176,37 @@ def run_write(
     repeated = begin_write(target, committer, mode=mode, partition=partition, identifier=identifier)
     if repeated is not None:
         return repeated
-    writer = target.writer(overwrite=mode != "append")
+    attempts = _ATTEMPTS if target.moves_keys and _comes_again(data) else 1
+    for attempt in range(1, attempts + 1):
+        messages = _rows_written(target, committer, data, mode, identifier, row_kind)
+        try:
+            return commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
+        except CommitConflictError as error:
+            if attempt == attempts or error.code != KEYS_MOVED:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _rows_written(
+    target: Target, committer: Committer, data: Any, mode: str, identifier: int | None, row_kind: str | None
+) -> list[CommitMessage]:
+    """Write the rows; what was written is removed again if that fails."""
+    writer = target.writer(overwrite=mode != "append", user=committer.user, numbered=identifier is not None)
     try:
         field = target.options.get("rowkind.field")
         for batch, kinds in batches_with_kinds(data, target.store.schema, column=row_kind, field=field):
             writer.write(batch, kinds)
-        messages = writer.prepare(identifier, wait=True)
+        return writer.prepare(identifier, wait=True)
     except BaseException:
         writer.abort()
         raise
-    return commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
+
+
+def _comes_again(data: Any) -> bool:
+    """Whether rows can be read twice: streams and generators cannot."""
+    if isinstance(data, (pa.Table, pa.RecordBatch, Mapping, Sequence)):
+        return True
+    return type(data).__module__.partition(".")[0] in ("pandas", "polars")
 
 
 def begin_write(
@@ -185,8 +247,30 @@ def commit_write(
         CommitUnknownError: the storage did not tell whether the commit is there.
     """
     number = BATCH_IDENTIFIER if identifier is None else identifier
+    if mode != "append" and target.moves_keys and (partition or mode == "overwrite-dynamic"):
+        _refuse_keys_elsewhere(target, committer, messages, partition, number)
     committable = Committable(messages=tuple(messages), identifier=number, operation=None)
     return _made_visible(target, committer, _commit(committer, committable, mode, partition, guard))
+
+
+def _refuse_keys_elsewhere(
+    target: Target,
+    committer: Committer,
+    messages: Sequence[CommitMessage],
+    partition: Mapping[str, object] | None,
+    identifier: int,
+) -> None:
+    """An overwrite of some partitions must not bring keys that live in others."""
+    from tidelake.ops.write.cross_partition import refuse_keys_elsewhere
+
+    schema = target.store.schema
+    touched = PartitionSet(frozenset(each.partition for each in messages), tuple(schema.partition_types))
+    replaced = static_filter(schema, partition) if partition else touched
+    try:
+        refuse_keys_elsewhere(target.store, target.paths, target.options, messages, replaced)
+    except BaseException:
+        discard(committer, messages, identifier)
+        raise
 
 
 def _made_visible(target: Target, committer: Committer, result: CommitResult) -> CommitResult:
@@ -301,6 +385,10 @@ def _change_keyed(
 
     store, paths, options = target.store, target.paths, target.options
     operation = "DELETE" if change is None else "UPDATE"
+    if target.postpones:
+        from tidelake.ops.write.postpone import refuse_waiting
+
+        refuse_waiting(store, where)
     for attempt in range(1, _ATTEMPTS + 1):
         found = write_again(store, paths, options, where, kind, change, watch) if kind is not None else None
         if found is None:
@@ -312,7 +400,7 @@ def _change_keyed(
             guard = Unchanged(store, paths, options, found.snapshot_id)
             return replace(_row_level(committer, found.messages, operation, guard), rows=found.rows)
         except CommitConflictError as error:
-            if attempt == _ATTEMPTS or error.code not in (ROWS_CHANGED, *_REPLACED):
+            if attempt == _ATTEMPTS or error.code not in (ROWS_CHANGED, KEYS_MOVED, *_REPLACED):
                 raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -349,7 +437,7 @@ def run_update(
     if target.is_keyed:
         from tidelake.ops.write.keyed_verbs import check_update, versions_win, watched
 
-        check_update(schema, assignments)
+        check_update(schema, assignments, target.options)
         kind = "+U" if versions_win(target.options, assignments) else None
         return _change_keyed(target, committer, where, kind, watched(target.options, "+U", assignments), updated)
     plan = _plan(target, where)
@@ -444,7 +532,7 @@ def _change_marked(
 
 
 def _written(
-    writer: AppendWriter | KeyedTableWriter, change: Callable[[pa.RecordBatch], pa.RecordBatch]
+    writer: TableWriter, change: Callable[[pa.RecordBatch], pa.RecordBatch]
 ) -> Callable[[pa.RecordBatch], None]:
     return lambda rows: writer.write(change(rows))
 

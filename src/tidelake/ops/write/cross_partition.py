@@ -1,0 +1,493 @@
+"""Keys that move between partitions: a primary key without all partition columns, and dynamic buckets.
+
+A writer knows where every key of the table is (`key_index`), from one look at the keys of all live rows: this is its
+bootstrap. For each batch `moves` says what becomes of its rows. The index is kept from round to round as long as nobody
+else writes; when somebody did, the next round starts from a fresh one.
+
+Invariant: no commit puts a key into two places. What was planned on a state to which others have added a key of ours
+since is refused before it is published (`KeysUnmoved`), and has to be written again on the newest state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError
+from tidelake.io.clock import local_time_ms
+from tidelake.lsm.engine import KIND
+from tidelake.lsm.engines.build import MergeEngine, MergeOptions
+from tidelake.ops.commit.conflicts import KEYS_MOVED
+from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.keyed import Merging, read_keyed_split
+from tidelake.ops.scan.keyed import keyed_splits
+from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.scan.partitions import PartitionFilter
+from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.ops.scan.planner import refuse_unreadable
+from tidelake.ops.scan.split import Split, bucket_splits
+from tidelake.ops.scan.vectors import snapshot_vectors
+from tidelake.ops.write.assign import Assigner, DynamicBucketOptions, place_new
+from tidelake.ops.write.key_index import KEY_BYTES, Digester, Digests, KeyIndex, Layer, sorted_layer, spilled
+from tidelake.ops.write.kinds import KINDS
+from tidelake.ops.write.moves import Moves, known_place, parts_of, plan_moves, policy_of
+from tidelake.ops.write.routing import partitions_of
+from tidelake.options import Affects, Bytes, DurationMs, OptionGroup, at_least, option
+from tidelake.spec.binary_hash import hash_rows
+from tidelake.spec.binary_row import decode_rows
+from tidelake.spec.bucket import bucket_default
+from tidelake.spec.manifest import ADD
+from tidelake.spec.schema import Schema
+from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.types import with_nullable
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+__all__ = [
+    "CrossPartitionOptions",
+    "KeysUnmoved",
+    "MovingKeys",
+    "owners_of",
+    "refuse_keys_elsewhere",
+]
+
+Ints = np.ndarray[Any, Any]
+_HAND_KEYS: Final = 1 << 20
+"""Keys that a bootstrap sorts at a time."""
+_HARMLESS: Final = frozenset({CommitKind.COMPACT, CommitKind.ANALYZE})
+_WRITE: Final = (Affects.WRITE,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossPartitionOptions(OptionGroup):
+    """What a writer remembers of keys that move between partitions."""
+
+    index_ttl_ms: DurationMs | None = option(
+        "cross-partition-upsert.index-ttl",
+        None,
+        doc="Forget keys whose files are all older; one that comes back then may be in two partitions.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+    parallelism: int = option(
+        "cross-partition-upsert.bootstrap-parallelism",
+        10,
+        doc="Splits whose keys are read at a time when a writer starts, at most as many as the lake has threads.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+    memory: Bytes = option(
+        "lookup.cache-max-memory-size",
+        Bytes(256 << 20),
+        doc="Memory for keys that are looked up; beyond it they lie on local disk.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
+
+
+def digester_for(store: TableStore) -> Digester:
+    """A digester of whole primary keys, partition columns included."""
+    names = store.schema.primary_keys
+    return Digester.of(names, [store.schema.field(name).type for name in names], store.env.ids)
+
+
+# ------------------------------------------------------------------------------------------------ one writer
+
+
+class MovingKeys:
+    """Where every key is, as one writer knows it. Not shared between threads."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        paths: DataPaths,
+        options: Mapping[str, str],
+        snapshot: Snapshot | None,
+        *,
+        without: PartitionFilter | None = None,
+        assigner: Assigner | None = None,
+    ) -> None:
+        """Look at the options; keys are read with the first rows.
+
+        Args:
+            store: The table's documents.
+            paths: Where its data lies.
+            options: The options in force.
+            snapshot: The state to start from; None for an empty table or an overwrite of all of it.
+            without: Partitions whose keys do not count.
+            assigner: Whose keys and buckets are this writer's, if several share the work.
+
+        Raises:
+            InvalidInputError: an option has a wrong value, or two of them would lead to one key in two partitions.
+        """
+        merge = MergeOptions.parse(options)
+        self._policy = policy_of(merge.engine)
+        if merge.ignore_delete and merge.engine is MergeEngine.DEDUPLICATE:
+            raise InvalidInputError(
+                "a key could not leave its partition, because deletions are ignored",
+                option="ignore-delete",
+                hint="unset the option, or put the partition columns into the primary key",
+            )
+        self._store, self._paths, self._table_options = store, paths, options
+        self._options = CrossPartitionOptions.parse(options)
+        self._buckets = DynamicBucketOptions.parse(options)
+        self._snapshot, self._without = snapshot, without
+        self._assigner = assigner or Assigner()
+        self._digester = digester_for(store)
+        self._index = KeyIndex(self._options.memory)
+        self._partitions: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+        self._counts: dict[int, dict[int, int]] = {}
+        self._loaded = False
+        self._prepared: list[tuple[int | None, frozenset[str]]] = []
+
+    # -------------------------------------------------------------------------------------------- rows
+
+    def settle(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Ints, Ints]:
+        """The rows to write for rows that came, with the number of the partition and the bucket of each.
+
+        Raises:
+            InvalidInputError: no bucket is left, or a key is null.
+            FormatError: a file is missing or damaged, or a key is in two places.
+        """
+        self._refuse_null_keys(rows)
+        self._load()
+        numbers, names = partitions_of(rows, self._store.schema)
+        partitions = np.array([self._number(name) for name in names], np.int64)[numbers]
+        digests = self._digester.digests(rows)
+        firsts, keys = digests.grouped()
+        distinct = digests[firsts]
+        counts: dict[int, dict[int, int]] = {}
+        moves = plan_moves(
+            keys,
+            self._index.find(distinct),
+            partitions,
+            self._policy,
+            lambda fresh, where: self._allocated(digests[fresh], where, counts),
+        )
+        self._index.put(Layer(distinct, moves.places))
+        self._counts |= counts
+        self._leave(moves.left)
+        return self._moved(rows, moves), moves.partitions, moves.buckets
+
+    def knows_any(self, messages: Sequence[CommitMessage]) -> bool:
+        """Whether a key of files that were written is in the table.
+
+        Raises:
+            FormatError: a file is missing or damaged, or a key is in two places.
+        """
+        self._load()
+        splits = (_new_files(message, self._paths) for message in messages)
+        return any((self._index.find(keys) >= 0).any() for keys in _keys_of(self._store, splits, self._digester))
+
+    @property
+    def partitions(self) -> Sequence[bytes]:
+        """The partitions by number."""
+        return self._partitions
+
+    def _refuse_null_keys(self, rows: pa.RecordBatch) -> None:
+        for name in self._store.schema.primary_keys:
+            if rows.column(name).null_count:
+                raise InvalidInputError("primary key is null", column=name, hint="give every row a key")
+
+    def _number(self, partition: bytes) -> int:
+        found = self._numbers.get(partition)
+        if found is None:
+            found = self._numbers[partition] = len(self._partitions)
+            self._partitions.append(partition)
+        return found
+
+    def _allocated(self, keys: Digests, partitions: Ints, counts: dict[int, dict[int, int]]) -> Ints:
+        """Buckets of new keys, partition by partition; `counts` is told how full the buckets then are."""
+        buckets = np.empty(len(keys), np.int64)
+        order = np.argsort(partitions, kind="stable")
+        cuts = np.flatnonzero(np.diff(partitions[order])) + 1
+        for here in np.split(order, cuts):
+            if not len(here):
+                continue
+            number = int(partitions[here[0]])
+            hashes = keys.low[here].astype(np.uint32).view(np.int32)
+            known = self._counts.get(number, {})
+            buckets[here], counts[number] = place_new(hashes, known, self._assigner, self._buckets)
+        return buckets
+
+    def _leave(self, places: Ints) -> None:
+        """Keys have gone, and their buckets have room again."""
+        numbers, counts = np.unique(places, return_counts=True)
+        partitions, buckets = parts_of(numbers)
+        for partition, bucket, count in zip(partitions.tolist(), buckets.tolist(), counts.tolist(), strict=True):
+            there = self._counts.get(partition, {})
+            if bucket in there:
+                there[bucket] = max(0, there[bucket] - count)
+
+    def _moved(self, rows: pa.RecordBatch, moves: Moves) -> pa.RecordBatch:
+        """The rows that come out, with the partition columns of where they go and the kind of what they do there."""
+        schema = self._store.schema
+        taken = rows.take(pa.array(moves.rows))
+        types = [with_nullable(dtype, True) for dtype in schema.partition_types]
+        values = decode_rows(pa.array(self._partitions, pa.large_binary()), types)
+        where = pa.array(moves.partitions)
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        for name, column in zip(schema.partition_keys, values, strict=True):
+            columns[name] = column.take(where).cast(taken.schema.field(name).type)
+        kinds = np.where(moves.deletes, KINDS["-D"], columns[KIND].to_numpy()).astype(np.int8)
+        columns[KIND] = pa.array(kinds)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=taken.schema)
+
+    # -------------------------------------------------------------------------------------------- the bootstrap
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        splits = [] if self._snapshot is None else self._splits(self._snapshot)
+        for split in splits:
+            self._number(split.partition)
+        executor = self._store.env.executor
+        width = min(self._options.parallelism, max(len(splits), 1))
+        shares = [splits[start::width] for start in range(width)]
+        loaded = executor.map(lambda share: list(self._layers(share, width)), shares)
+        twice = self._index.load([layer for layers in loaded for layer in layers])
+        if len(twice):
+            raise self._duplicate(twice)
+        for place, count in self._index.counts().items():
+            partition, bucket = parts_of(np.array([place]))
+            self._counts.setdefault(int(partition[0]), {})[int(bucket[0])] = count
+        self._loaded = True
+
+    def _splits(self, snapshot: Snapshot) -> list[Split]:
+        """Everything that is live, level 0 too, but for what is older than the index remembers."""
+        store = self._store
+        metas = data_manifests(store.manifests, snapshot)
+        entries = live_entries(store.manifests, metas)
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+        if self._without is not None:
+            entries = entries.filter(pc.invert(self._without.mask(entries.column("partition"))))
+        refuse_unreadable(store, snapshot, entries)
+        vectors = snapshot_vectors(store.manifests, snapshot)
+        options, merge = SplitOptions.parse(self._table_options), MergeOptions.parse(self._table_options)
+        splits = keyed_splits(entries, snapshot.id, self._paths, store.schema, options, merge, vectors)
+        return [split for split in splits if not self._too_old(split)]
+
+    def _too_old(self, split: Split) -> bool:
+        ttl = self._options.index_ttl_ms
+        if ttl is None:
+            return False
+        oldest = local_time_ms(self._store.env.clock) - ttl
+        return all(file.creation_time_ms is not None and file.creation_time_ms < oldest for file in split.files)
+
+    def _layers(self, splits: Sequence[Split], readers: int) -> Iterator[Layer]:
+        """The keys of splits as sorted layers; beyond this reader's part of the memory they lie on disk."""
+        hand: list[tuple[Digests, Ints]] = []
+        held = 0
+        room = self._options.memory // readers
+        for split in splits:
+            place = known_place(np.int64(self._numbers[split.partition]), np.int64(split.bucket))
+            for digests in self._digests(split):
+                hand.append((digests, np.full(len(digests), place, np.int64)))
+                held += len(digests)
+                if held >= _HAND_KEYS:
+                    layer, hand, held = _in_order(hand), [], 0
+                    room -= len(layer) * KEY_BYTES
+                    yield layer if room > 0 else spilled([layer])
+        if hand:
+            yield _in_order(hand)
+
+    def _digests(self, split: Split) -> Iterator[Digests]:
+        schema = self._store.schema
+        request = ReadRequest(schema=schema, columns=tuple(schema.primary_keys))
+        for rows in read_keyed_split(self._store, split, request, Merging(schema, self._table_options)):
+            for batch in rows.to_batches():
+                if self._assigner.channels == 1:
+                    yield self._digester.digests(batch)
+                else:
+                    yield self._digester.digests(batch.filter(pa.array(self._owned(batch))))
+
+    def _owned(self, rows: pa.RecordBatch) -> Ints:
+        mine: Ints = owners_of(rows, self._store.schema, self._assigner) == self._assigner.id
+        return mine
+
+    def _duplicate(self, twice: Layer) -> FormatError:
+        partitions, buckets = parts_of(twice.places[:2])
+        first, second = (
+            self._paths.bucket(self._partitions[partition], bucket)
+            for partition, bucket in zip(partitions.tolist(), buckets.tolist(), strict=True)
+        )
+        return FormatError(
+            "primary key is in two places of the table",
+            code="key-twice",
+            table=self._store.env.io.root,
+            first=first,
+            second=second,
+            keys=len(np.unique(twice.keys.high)),
+            hint="several jobs wrote at once, or an index TTL forgot keys: overwrite the table with one row per key",
+        )
+
+    # -------------------------------------------------------------------------------------------- rounds
+
+    def prepared(self, messages: Sequence[CommitMessage], identifier: int | None) -> None:
+        """Note what was handed over to be committed, so that it is recognised as ours."""
+        names = frozenset(file.file_name for message in messages for file in message.data.new_files)
+        if names:
+            self._prepared.append((identifier, names))
+
+    def follows(self, latest: Snapshot | None, user: str | None) -> bool:
+        """Whether what is known here is still so at a newer snapshot: nobody else wrote in between.
+
+        Args:
+            latest: The newest snapshot.
+            user: The commit user of this writer, if it is known; else its commits are known by their files.
+
+        Raises:
+            CommitConflictError: somebody else wrote, and something of ours is not committed yet: where its keys are
+                nobody could tell any more.
+        """
+        first = self._snapshot.id + 1 if self._snapshot else 1
+        foreign = latest is None and self._snapshot is not None
+        for number in range(first, latest.id + 1 if latest else 0):
+            snapshot = self._store.snapshots.find(number)
+            foreign |= snapshot is None or not (snapshot.commit_kind in _HARMLESS or self._ours(snapshot, user))
+        if not foreign:
+            self._snapshot = latest
+            return True
+        if self._prepared:
+            raise CommitConflictError(
+                "another job wrote to the table while rows of this one waited to be committed",
+                code=KEYS_MOVED,
+                table=self._store.env.io.root,
+                hint="start the job again from its last commit; let one job at a time write to such a table",
+            )
+        return False
+
+    def _ours(self, snapshot: Snapshot, user: str | None) -> bool:
+        """Whether it is a commit of what was prepared here; it is then no longer waited for."""
+        if user is not None and snapshot.commit_user == user:
+            done = snapshot.commit_identifier
+            self._prepared = [each for each in self._prepared if each[0] is not None and each[0] > done]
+            return True
+        metas = delta_manifests(self._store.manifests, snapshot)
+        entries = read_changes(self._store.manifests, metas, columns=("kind", "file_name"))
+        names = set(entries.column("file_name").to_pylist())
+        added = pc.all(pc.equal(entries.column("kind"), ADD)).as_py()
+        ours = bool(names) and bool(added) and any(names <= held for _, held in self._prepared)
+        if ours:
+            self._prepared = [each for each in self._prepared if not names & each[1]]
+        return ours
+
+
+def _in_order(hand: Sequence[tuple[Digests, Ints]]) -> Layer:
+    keys = Digests(
+        np.concatenate([digests.high for digests, _ in hand]), np.concatenate([digests.low for digests, _ in hand])
+    )
+    return sorted_layer(keys, np.concatenate([places for _, places in hand]))
+
+
+def _keys_of(store: TableStore, splits: Iterable[Split], digester: Digester) -> Iterator[Digests]:
+    """The keys of all versions in files."""
+    request = ReadRequest(schema=store.schema, columns=tuple(store.schema.primary_keys))
+    for split in splits:
+        for file in split.files:
+            for batch in read_data_file(store, split, file, request):
+                yield digester.digests(batch)
+
+
+def _new_files(message: CommitMessage, paths: DataPaths) -> Split:
+    return Split(
+        snapshot_id=0,
+        partition=message.partition,
+        bucket=message.bucket,
+        bucket_path=paths.bucket(message.partition, message.bucket),
+        total_buckets=-1,
+        files=message.data.new_files,
+    )
+
+
+def refuse_keys_elsewhere(
+    store: TableStore,
+    paths: DataPaths,
+    options: Mapping[str, str],
+    messages: Sequence[CommitMessage],
+    replaced: PartitionFilter,
+) -> None:
+    """Look whether an overwrite of some partitions brings keys that live in others, and so would double them.
+
+    Raises:
+        InvalidInputError: it does.
+        FormatError: a file is missing or damaged, or a key is in two places.
+    """
+    base = min((each.base_snapshot_id or 0 for each in messages), default=0)
+    if base and MovingKeys(store, paths, options, store.snapshots.get(base), without=replaced).knows_any(messages):
+        raise InvalidInputError(
+            "overwrite of a partition brings a key that lives in another",
+            code="key-elsewhere",
+            table=store.env.io.root,
+            hint="delete the key there first, overwrite that partition too, or upsert the rows with mode=append",
+        )
+
+
+def owners_of(rows: pa.RecordBatch, schema: Schema, assigner: Assigner) -> Ints:
+    """The task that each row belongs to, by its whole primary key."""
+    names = schema.primary_keys
+    hashes = hash_rows([rows.column(name) for name in names], [schema.field(name).type for name in names])
+    return bucket_default(hashes, assigner.channels)
+
+
+# ------------------------------------------------------------------------------------------------ others in between
+
+
+@dataclass(frozen=True, slots=True)
+class KeysUnmoved:
+    """Refuses to publish rows of keys that another commit reached since their places were looked up.
+
+    Commits of other keys do no harm, nor do compactions. An overwrite may have taken away any key.
+    """
+
+    store: TableStore
+    paths: DataPaths
+    user: str
+
+    def __call__(self, latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
+        """Look at the commits since the messages were planned.
+
+        Raises:
+            CommitConflictError: one of them reached the same keys, or has expired so that nobody can tell.
+        """
+        written = [each for each in messages if each.data.new_files and each.base_snapshot_id is not None]
+        if latest is None or not written:
+            return
+        digester = digester_for(self.store)
+        for number in range(min(each.base_snapshot_id or 0 for each in written) + 1, latest.id + 1):
+            snapshot = self.store.snapshots.find(number)
+            if snapshot is None:
+                raise self._refusal(number)
+            if snapshot.commit_user == self.user or snapshot.commit_kind in _HARMLESS:
+                continue
+            if snapshot.commit_kind is not CommitKind.APPEND or self._meets(snapshot, written, digester):
+                raise self._refusal(number)
+
+    def _meets(self, snapshot: Snapshot, written: Sequence[CommitMessage], digester: Digester) -> bool:
+        metas = delta_manifests(self.store.manifests, snapshot)
+        entries = read_changes(self.store.manifests, metas)
+        real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+        theirs = bucket_splits(real, snapshot.id, self.paths, None)  # what they deleted counts too
+        layers = [_in_order([(keys, np.zeros(len(keys), np.int64))]) for keys in _keys_of(self.store, theirs, digester)]
+        if not layers:
+            return False
+        index = KeyIndex(Bytes(256 << 20))
+        index.load(layers)
+        ours = (_new_files(message, self.paths) for message in written)
+        return any((index.find(keys) >= 0).any() for keys in _keys_of(self.store, ours, digester))
+
+    def _refusal(self, snapshot_id: int) -> CommitConflictError:
+        return CommitConflictError(
+            "another commit wrote the same keys first, and they may be in other partitions now",
+            code=KEYS_MOVED,
+            table=self.store.env.io.root,
+            snapshot_id=snapshot_id,
+            hint="write the rows again on the newest state",
+        )

@@ -1,0 +1,345 @@
+"""Writers of tables with postponed buckets (`bucket = -2`).
+
+`StagingWriter` is for jobs that write on and on: rows go to the folder `bucket-postpone` in the order in which they
+come, one open file per partition, and a compaction gives them their buckets later. `DecidingWriter` is for a single
+batch: it finds out how much there is for each partition that has no buckets yet, decides on their number, and writes
+the rows there at once. What does not fit into memory until then waits in staged files that are never committed.
+
+Invariant: rows of one writer keep their order, in their files and by the names and times of them. Files are durable
+when `prepare` returns and belong to nobody until their messages are committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError, StorageError, UnsupportedError
+from tidelake.expr.tree import Predicate
+from tidelake.files.avro_types import avro_schema
+from tidelake.files.keyed import KIND_FIELD, KeyedWriter, keyed_fields
+from tidelake.files.options import FileOptions
+from tidelake.lsm.engine import KIND, SEQUENCE
+from tidelake.ops.commit.messages import CommitMessage, DataIncrement
+from tidelake.ops.read.append import read_data_file
+from tidelake.ops.read.keyed import KeyedRequest, Merging
+from tidelake.ops.scan.planner import find_live
+from tidelake.ops.scan.postponed import PostponeOptions, in_arrival_order, staged_entries
+from tidelake.ops.scan.split import Split
+from tidelake.ops.write.admission import Admission, try_retraction
+from tidelake.ops.write.keyed import KeyedTableWriter
+from tidelake.ops.write.keyed_options import KeyedWriteOptions
+from tidelake.ops.write.local_merge import with_kinds
+from tidelake.ops.write.routing import partitions_of
+from tidelake.options import TextMap
+from tidelake.spec.data_file import FileSource
+from tidelake.spec.layout import POSTPONE_BUCKET
+from tidelake.spec.schema import Schema
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+__all__ = ["DecidingWriter", "StagingWriter", "refuse_waiting", "staged_rows"]
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+_USER_MAX: Final = 100
+_NO_SEQUENCE: Final = -1
+"""Staged rows have no sequence number: they get one with their bucket."""
+
+
+class StagingWriter:
+    """Stages rows as they come. Not shared between threads."""
+
+    def __init__(
+        self, store: TableStore, paths: DataPaths, options: Mapping[str, str], user: str | None = None
+    ) -> None:
+        """Look at the options; the first file is made with the first row.
+
+        Raises:
+            InvalidInputError: an option has a value that is none of its.
+            UnsupportedError: the table is of a kind that is not written yet.
+        """
+        self._store, self._paths = store, paths
+        self._admission = Admission(options)
+        self._plan = Merging(store.schema, options).buffer_plan()
+        self._tried = False
+        self._files = _staging(FileOptions.parse(options), store.schema, user or "", store.env.ids.random())
+        self._uuid, self._numbers = store.env.ids.uuid(), itertools.count()
+        self._open: dict[bytes, KeyedWriter] = {}
+
+    def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
+        """Take in the rows of a batch, with the kind of each as a number; all are +I when None.
+
+        Raises:
+            InvalidInputError: a key is null, or the merge engine takes no deletions.
+            StorageError: the storage failed.
+        """
+        self.take(self._admission.counted(with_kinds(batch, kinds)))
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Take in rows that have their kinds and were looked at before.
+
+        Raises:
+            InvalidInputError: a key is null.
+            UnsupportedError: the merge engine cannot take anything back.
+            StorageError: the storage failed.
+        """
+        for name in self._store.schema.primary_keys:
+            if rows.column(name).null_count:
+                raise InvalidInputError("primary key is null", column=name, hint="give every row a key")
+        self._tried = self._tried or try_retraction(rows, self._plan)
+        numbers, names = partitions_of(rows, self._store.schema)
+        whole = pa.Table.from_batches([rows])
+        whole = whole.append_column(SEQUENCE, pa.array(np.full(rows.num_rows, _NO_SEQUENCE, np.int64)))
+        for number, partition in enumerate(names):
+            here = whole if len(names) == 1 else whole.filter(pa.array(numbers == number))
+            if here.num_rows:
+                (self._open.get(partition) or self._opened(partition)).write(here)
+
+    def _opened(self, partition: bytes) -> KeyedWriter:
+        prefix, uuid, numbers = self._files.prefix, self._uuid, self._numbers
+        writer = self._open[partition] = KeyedWriter(
+            self._store.env,
+            self._paths.bucket(partition, POSTPONE_BUCKET),
+            self._store.schema,
+            self._files,
+            level=0,
+            source=FileSource.APPEND,
+            names=lambda extension: f"{prefix}{uuid}-{next(numbers)}.{extension}",
+        )
+        return writer
+
+    def compact(self, partition: bytes, bucket: int, *, full: bool = False) -> None:
+        """Refuse to compact: rows have no bucket yet.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        del partition, bucket, full
+        raise InvalidInputError("rows that wait for a bucket are compacted together", hint="use compact() of the table")
+
+    def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
+        """Close all files and describe them. There is never anything to wait for.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        del identifier, wait
+        messages = [
+            CommitMessage(
+                partition=partition,
+                bucket=POSTPONE_BUCKET,
+                total_buckets=POSTPONE_BUCKET,
+                data=DataIncrement(new_files=writer.close()),
+            )
+            for partition, writer in self._open.items()
+        ]
+        self._open = {}
+        return [message for message in messages if not message.is_empty]
+
+    def abort(self) -> None:
+        """Remove what was written and not yet prepared."""
+        for writer in self._open.values():
+            writer.abort()
+        self._open = {}
+
+
+def _staging(options: FileOptions, schema: Schema, user: str, lot: float) -> FileOptions:
+    """How staged files look: Avro where it can hold the columns, no statistics, the writer in their names."""
+    name = _UNSAFE.sub("_", user)[:_USER_MAX]
+    fields = keyed_fields(schema)
+    try:
+        avro_schema(fields)
+        format_name = "avro"
+    except UnsupportedError:
+        format_name = options.format
+    return replace(
+        options,
+        format=format_name,
+        compression=options.compression if format_name == options.format else "zstd",
+        format_per_level=TextMap(),
+        compression_per_level=TextMap(),
+        stats_mode_per_level=TextMap(),
+        stats_mode="none",
+        column_stats=TextMap(tuple((field.name, "none") for field in fields)),
+        prefix=f"{options.prefix}-u-{name}-s-{int(lot * 2**31)}-w-",
+    )
+
+
+def staged_rows(store: TableStore, split: Split) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """The rows of staged files of one partition in the order in which they came, with their kinds.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+    """
+    schema = store.schema
+    request = KeyedRequest(schema=schema, columns=schema.names, wanted=(KIND_FIELD, *schema.fields))
+    for file in in_arrival_order(split.files):
+        for batch in read_data_file(store, split, file, request, stream=True):
+            yield batch.drop_columns([KIND]), batch.column(KIND)
+
+
+def refuse_waiting(store: TableStore, where: Predicate) -> None:
+    """Refuse a change of rows in partitions where others wait: these are older, and would win once they get buckets.
+
+    Raises:
+        InvalidInputError: some do.
+    """
+    live = find_live(store, store.snapshots.latest(), where, store.schema)
+    waiting = 0 if live is None else staged_entries(live.entries).num_rows
+    if waiting:
+        raise InvalidInputError(
+            "rows wait for their buckets, and would undo the change when they get them",
+            code="rows-waiting",
+            table=store.env.io.root,
+            files=waiting,
+            hint="run compact() first",
+        )
+
+
+class DecidingWriter:
+    """Writes one batch job's rows straight to buckets, once their number is known. Not shared between threads."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        paths: DataPaths,
+        options: Mapping[str, str],
+        *,
+        overwrite: bool = False,
+        user: str | None = None,
+    ) -> None:
+        """Look at the options; nothing is read before the first row.
+
+        Raises:
+            InvalidInputError: an option has a value that is none of its.
+            UnsupportedError: the table is of a kind that is not written yet.
+        """
+        self._store, self._paths, self._options, self._user = store, paths, options, user
+        self._overwrite = overwrite
+        self._postpone = PostponeOptions.parse(options)
+        self._admission = Admission(options)
+        self._room = min(KeyedWriteOptions.parse(options).block_bytes, self._postpone.target_bytes)
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._staging: StagingWriter | None = None
+        self._staged: list[CommitMessage] = []
+        self._writer: KeyedTableWriter | None = None
+        if not self._postpone.needs_size:
+            self._writer = self._decided({})
+
+    def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
+        """Take in the rows of a batch, with the kind of each as a number; all are +I when None.
+
+        Raises:
+            InvalidInputError: a key is null, or a row cannot be merged.
+            StorageError: the storage failed.
+        """
+        if self._writer is not None:
+            self._writer.write(batch, kinds)
+            return
+        rows = self._admission.counted(with_kinds(batch, kinds))
+        if self._staging is not None:
+            self._staging.take(rows)
+            return
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes > self._room:
+            staging = StagingWriter(self._store, self._paths, self._options, self._user)
+            self._staging = staging
+            held, self._held = self._held, []
+            for each in held:
+                staging.take(each)
+
+    def compact(self, partition: bytes, bucket: int, *, full: bool = False) -> None:
+        """Compact one bucket now; what it did is part of the next `prepare`.
+
+        Raises:
+            FormatError: a file is missing or damaged.
+        """
+        self._decide().compact(partition, bucket, full=full)
+
+    def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
+        """Write what waits and describe everything since the last call.
+
+        Raises:
+            InvalidInputError: a row cannot be merged.
+            FormatError: a file is missing or damaged.
+            StorageError: the storage failed.
+        """
+        messages = self._decide().prepare(identifier, wait=wait)
+        self._forget()
+        if self._postpone.needs_size:
+            self._writer = None
+        return messages
+
+    def abort(self) -> None:
+        """Remove what was written and not yet prepared."""
+        self._held, self._held_bytes = [], 0
+        if self._staging is not None:
+            self._staging.abort()
+        self._forget()
+        if self._writer is not None:
+            self._writer.abort()
+
+    def _decide(self) -> KeyedTableWriter:
+        """The writer that knows how many buckets there are, with all rows that came so far."""
+        if self._writer is not None:
+            return self._writer
+        self._staged = self._staging.prepare() if self._staging is not None else []
+        writer = self._writer = self._decided(self._wanted())
+        for rows, kinds in self._rows():
+            writer.write(rows, kinds)
+        self._held, self._held_bytes = [], 0
+        return writer
+
+    def _decided(self, counts: Mapping[bytes, int]) -> KeyedTableWriter:
+        return KeyedTableWriter(
+            self._store, self._paths, self._options, self._overwrite, user=self._user, counts=counts
+        )
+
+    def _wanted(self) -> dict[bytes, int]:
+        """The number of buckets that each partition would need for these rows alone."""
+        found: dict[bytes, tuple[int, int]] = {}
+        for message in self._staged:
+            files = message.data.new_files
+            found[message.partition] = (sum(f.row_count for f in files), sum(f.file_size for f in files))
+        for rows in self._held:
+            numbers, names = partitions_of(rows, self._store.schema)
+            for name, count in zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True):
+                more, size = found.get(name, (0, 0))
+                found[name] = (more + count, size + rows.nbytes * count // max(rows.num_rows, 1))
+        decide = self._postpone.batch_buckets_for
+        return {partition: decide(rows=rows, size=size) for partition, (rows, size) in found.items()}
+
+    def _rows(self) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        for rows in self._held:
+            yield rows.drop_columns([KIND]), rows.column(KIND)
+        for message in self._staged:
+            yield from staged_rows(self._store, _split(message, self._paths))
+
+    def _forget(self) -> None:
+        """Staged files have served; what the storage does not let us remove is found by orphan cleaning."""
+        for message in self._staged:
+            split = _split(message, self._paths)
+            for file in split.files:
+                with suppress(StorageError):
+                    self._store.env.io.delete(split.path_of(file))
+        self._staged, self._staging = [], None
+
+
+def _split(message: CommitMessage, paths: DataPaths) -> Split:
+    return Split(
+        snapshot_id=0,
+        partition=message.partition,
+        bucket=message.bucket,
+        bucket_path=paths.bucket(message.partition, message.bucket),
+        total_buckets=POSTPONE_BUCKET,
+        files=message.data.new_files,
+    )

@@ -1,0 +1,156 @@
+"""Compaction of tables with postponed buckets: rows that wait get their buckets, and these are compacted.
+
+The rows of a snapshot are replayed in the order in which they came, through ordinary writers of the buckets, above
+everything that lies there. One COMPACT snapshot takes the staged files out and puts the rows in. It is refused if
+somebody else compacted, replaced or wrote to the same buckets meanwhile, and planned again on what is there then.
+
+Invariant: at every snapshot each row is staged or in a bucket, never both and never neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow.compute as pc
+
+from tidelake.errors import CommitConflictError, FormatError, NotFoundError
+from tidelake.ops.commit.abort import REFUSALS
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
+from tidelake.ops.compact.buckets import EVERYTHING, Choice, Job, chosen_entries
+from tidelake.ops.compact.publish import remove_files
+from tidelake.ops.compact.steps import Progress
+from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, staged_entries
+from tidelake.ops.scan.split import Split, bucket_splits
+from tidelake.ops.write.keyed import KeyedTableWriter
+from tidelake.ops.write.postpone import staged_rows
+from tidelake.spec.snapshot import Snapshot
+
+__all__ = ["ReplayPlan", "plan_replay", "replay_options", "run_replay"]
+
+_ROUNDS_MAX: Final = 5
+_OVERTAKEN: Final = frozenset({"strict-mode", "file-deleted", "file-conflict", "key-range", "bucket-count"})
+"""Conflicts that a fresh plan solves."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The rows of a snapshot that wait, the number of buckets of their partitions, and other buckets with new rows."""
+
+    snapshot: Snapshot
+    staged: tuple[Split, ...]
+    counts: dict[bytes, int]
+    due: tuple[tuple[bytes, int], ...]
+
+
+def plan_replay(job: Job, choice: Choice = EVERYTHING, *, full: bool = False) -> ReplayPlan | None:
+    """What waits in the chosen partitions of the newest snapshot; None if nothing does.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than the job's.
+        UnsupportedError: an option is not honoured.
+    """
+    snapshot, entries = chosen_entries(job, choice)
+    if snapshot is None:
+        return None
+    staged = staged_entries(entries)
+    if not staged.num_rows:
+        return None
+    counts = bucket_counts(entries, PostponeOptions.parse(job.options))
+    real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    fresh = real if full else real.filter(pc.equal(real.column("level"), 0))
+    due = set(zip(*(fresh.column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
+    return ReplayPlan(snapshot, tuple(bucket_splits(staged, snapshot.id, job.paths, None)), counts, tuple(sorted(due)))
+
+
+def replay_options(options: Mapping[str, str], plan: ReplayPlan) -> dict[str, str]:
+    """The options in force while a plan is carried out: compact, and nobody else compacts or replaces meanwhile."""
+    return {
+        **options,
+        "write-only": "false",
+        "commit.strict-mode.last-safe-snapshot": str(plan.snapshot.id),
+    }
+
+
+def run_replay(
+    job: Job,
+    committer_for: Callable[[ReplayPlan], Committer],
+    choice: Choice = EVERYTHING,
+    *,
+    full: bool = False,
+    progress: Progress | None = None,
+) -> CommitResult | None:
+    """Give the rows that wait their buckets and commit it; None if no row waits.
+
+    Raises:
+        CommitConflictError: others were faster every time; nothing was changed.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+        FormatError: a file is missing or damaged; nothing was changed.
+    """
+    for attempt in range(1, _ROUNDS_MAX + 1):
+        plan = plan_replay(job, choice, full=full)
+        if plan is None:
+            return None
+        try:
+            messages = _replayed(job, plan, full=full, progress=progress)
+        except (FormatError, NotFoundError):
+            if attempt == _ROUNDS_MAX or job.store.snapshots.latest() == plan.snapshot:
+                raise
+            continue  # another job replaced a file and expired it while it was read
+        try:
+            return committer_for(plan).commit(Committable(messages=tuple(messages)))
+        except REFUSALS as error:
+            remove_files(job, messages)
+            overtaken = isinstance(error, CommitConflictError) and error.code in _OVERTAKEN
+            if attempt == _ROUNDS_MAX or not overtaken:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _replayed(job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None) -> list[CommitMessage]:
+    options = {**job.options, "write-only": "false"}
+    writer = KeyedTableWriter(job.store, job.paths, options, base_id=plan.snapshot.id, counts=plan.counts)
+    try:
+        for number, split in enumerate(plan.staged, start=1):
+            for rows, kinds in staged_rows(job.store, split):
+                writer.write(rows, kinds)
+            if progress:
+                progress(number, len(plan.staged))
+        for partition, bucket in _touched(plan) if full else plan.due:
+            writer.compact(partition, bucket, full=full)
+        written = writer.prepare()
+    except BaseException:
+        writer.abort()
+        raise
+    folded = [_folded(job, message) for message in written]
+    return [*(_taken_out(split) for split in plan.staged), *folded]
+
+
+def _touched(plan: ReplayPlan) -> list[tuple[bytes, int]]:
+    """Every bucket that has rows or gets some."""
+    fresh = {(split.partition, bucket) for split in plan.staged for bucket in range(plan.counts[split.partition])}
+    return sorted(fresh | set(plan.due))
+
+
+def _taken_out(split: Split) -> CommitMessage:
+    return CommitMessage(
+        partition=split.partition,
+        bucket=split.bucket,
+        total_buckets=split.total_buckets,
+        compact=CompactIncrement(before=split.files),
+    )
+
+
+def _folded(job: Job, message: CommitMessage) -> CommitMessage:
+    """What was written and what was compacted as one compaction; files that no commit will ever name are removed."""
+    written = {(file.file_name, file.level): file for file in message.data.new_files}
+    before = tuple(f for f in message.compact.before if written.pop((f.file_name, f.level), None) is None)
+    after = (*written.values(), *message.compact.after)
+    kept = {file.file_name for file in after}
+    gone = tuple(file for file in message.data.new_files if file.file_name not in kept)
+    remove_files(job, [replace(message, data=DataIncrement(new_files=gone), compact=CompactIncrement())])
+    changelog = (*message.data.changelog_files, *message.compact.changelog_files)
+    compact = replace(message.compact, before=before, after=after, changelog_files=changelog)
+    return replace(message, data=DataIncrement(), compact=compact)

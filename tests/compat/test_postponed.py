@@ -1,0 +1,136 @@
+"""Postponed buckets in turns: rows that they stage get buckets from us, they read what we compacted, and go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oracle
+from compat.facts import open_branch
+
+pytestmark = pytest.mark.oracle
+
+COLUMNS = {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING", "n": "DECIMAL(20, 2)"}
+ENGINES: dict[str, dict[str, Any]] = {
+    "deduplicate": {},
+    "sequence": {"sequence.field": "n"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"},
+    "first-row": {"merge-engine": "first-row"},
+}
+
+
+def create(catalog: oracle.Catalog, **options: Any) -> oracle.Table:
+    return catalog.create_table("d.t", COLUMNS, ["dt", "id"], ["dt"], {"bucket": -2, **options})
+
+
+def as_dicts(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def shown(rows: Any) -> list[tuple[str, ...]]:
+    return sorted(tuple(str(value) for value in row.values()) for row in rows)
+
+
+def drawn(lot: np.random.Generator, count: int) -> list[tuple[Any, ...]]:
+    from decimal import Decimal
+
+    return [
+        (
+            "ab"[lot.integers(0, 2)],
+            int(lot.integers(0, 30)),
+            f"v{lot.integers(0, 50):02}",
+            Decimal(int(lot.integers(0, 99))),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_rows_staged_by_both_get_buckets_from_us_and_they_read_and_compact_them(
+    catalog: oracle.Catalog, tmp_path: Path, engine: str
+) -> None:
+    theirs = create(catalog, **{"postpone.default-bucket-num": 3}, **ENGINES[engine])
+    plain = catalog.create_table("d.plain", COLUMNS, ["dt", "id"], ["dt"], {"bucket": 3, **ENGINES[engine]})
+    lot = np.random.default_rng(len(engine))
+    for turn in range(5):
+        for number in (1, 2):
+            rows = drawn(lot, 20)
+            if number == 1:
+                with theirs.writer(user=f"theirs{turn}") as writer:
+                    writer.write(rows)
+                    writer.commit(1)
+            else:
+                open_branch(tmp_path / "d.db/t").write(as_dicts(rows), commit_user=f"ours{turn}", identifier=1)
+            plain.write(rows)
+        ours = open_branch(tmp_path / "d.db/t")
+        before = shown(theirs.read())
+        assert shown(ours.to_arrow().to_pylist()) == before
+        merged = shown(ours.with_options({"postpone.merge-on-read": "true"}).to_arrow().to_pylist())
+        ours.compact(full=turn == 2)
+        if turn == 3:
+            theirs.compact(options={"bucket": 3})  # as their own jobs do for buckets that are there
+            plain.compact()
+        wanted = shown(plain.read())
+        assert shown(theirs.read()) == wanted
+        assert shown(open_branch(tmp_path / "d.db/t").to_arrow().to_pylist()) == wanted
+        assert merged == wanted
+    assert not open_branch(tmp_path / "d.db/t").check(rows=True).findings
+    assert {each["bucket"] for each in theirs.files()} >= {0, 1}
+
+
+def test_our_staged_files_are_what_they_would_stage(catalog: oracle.Catalog, tmp_path: Path) -> None:
+    theirs = create(catalog)
+    rows = [("a", 3, "x", None), ("a", 1, "y", None), ("a", 3, "z", None)]
+    with theirs.writer(user="job") as writer:
+        writer.write([*rows, ("-D", rows[1])])
+        writer.commit(1)
+    kinds = [
+        {**row, "rowkind": kind} for row, kind in zip(as_dicts([*rows, rows[1]]), ("+I", "+I", "+I", "-D"), strict=True)
+    ]
+    open_branch(tmp_path / "d.db/t").write(kinds, commit_user="job", identifier=9)
+    one, two = open_branch(tmp_path / "d.db/t").files().to_pylist()
+    for name in ("file_name", "file_size", "creation_time_ms"):
+        one.pop(name), two.pop(name)
+    assert one == two
+    prefix = oracle.java("postpone.PostponeBucketFileStoreWrite").getWriterPrefix
+    ours = open_branch(tmp_path / "d.db/t").files().column("file_name")[1].as_py()
+    assert str(prefix(ours)) == ours.rpartition("-w-")[0] + "-w-"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"postpone.default-bucket-num": 4}, {"postpone.target-row-num-per-bucket": 3},
+     {"postpone.default-bucket-num": 4, "postpone.target-row-num-per-bucket": 3}],
+    ids=["unset", "number", "rows", "both"],
+)  # fmt: skip
+def test_a_partition_gets_the_number_of_buckets_that_they_would_give_it(
+    catalog: oracle.Catalog, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    theirs = create(catalog, **options)
+    with theirs.writer(user="job") as writer:
+        writer.write([("a", n, "x", None) for n in range(8)])
+        writer.commit(1)
+    loaded = theirs.load()
+    assigner = oracle.java("table.PostponeUtils").createPostponeBucketAssigner(loaded, 1, 1)
+    wanted = int(assigner.assign(oracle.java("data.BinaryRow").singleColumn("a")))
+    ours = open_branch(tmp_path / "d.db/t")
+    ours.compact()
+    assert set(ours.files().column("total_buckets").to_pylist()) == {wanted}
+
+
+def test_their_batches_to_fixed_buckets_and_ours_go_to_the_same_ones(catalog: oracle.Catalog, tmp_path: Path) -> None:
+    theirs = create(catalog, **{"postpone.default-bucket-num": 4})
+    open_branch(tmp_path / "d.db/t").write(as_dicts([("a", n, "ours", None) for n in range(20)]))
+    fixed = {"bucket": 4, "write-only": True}
+    theirs.write([("a", n, "theirs", None) for n in range(10, 30)], fixed)
+    ours = open_branch(tmp_path / "d.db/t")
+    ours.write(as_dicts([("a", n, "last", None) for n in range(25, 35)]))
+    ours.compact(full=True)
+    wanted = ["ours"] * 10 + ["theirs"] * 15 + ["last"] * 10
+    for rows in (theirs.read(), ours.to_arrow().to_pylist()):
+        assert [row["v"] for row in sorted(rows, key=lambda row: row["id"])] == wanted
+    assert set(ours.files().column("total_buckets").to_pylist()) == {4}

@@ -1,0 +1,170 @@
+"""Keys that move between partitions: a table and a dictionary that are treated alike stay alike, row by row.
+
+The model takes one row after the other; the table takes batches of any size, with writers that live for one commit or
+for many, compactions, row-level changes and other writers in between. No key is ever in two partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.io.env import Env
+from tidelake.io.ids import SeededIds
+from tidelake.ops.write.moves import Policy, known_place, parts_of, plan_moves
+from tidelake.table import Table
+from tidelake.testing import FakeClock, MemoryFileIO
+
+Row = dict[str, Any]
+Model = dict[tuple[int, int], Row]
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "first-row": {"merge-engine": "first-row"},
+}
+
+row = st.fixed_dictionaries(
+    {
+        "rowkind": st.sampled_from(["+I", "+I", "+U", "-D"]),
+        "a": st.integers(0, 1),
+        "dt": st.sampled_from(["x", "y", "z"]),
+        "k": st.integers(0, 5),
+        "v": st.none() | st.integers(0, 9),
+    }
+)
+batch = st.lists(row, min_size=1, max_size=9)
+step = st.one_of(
+    st.tuples(st.just("write"), batch),
+    st.tuples(st.just("stream"), batch),
+    st.tuples(st.just("stream"), batch),
+    st.tuples(st.just("compact"), st.booleans()),
+    st.tuples(st.just("delete"), st.integers(0, 5)),
+    st.tuples(st.just("update"), st.integers(0, 5)),
+    st.tuples(st.just("drop"), st.sampled_from(["x", "y", "z"])),
+)
+
+
+def create(engine: str, trigger: int = 3) -> Table:
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    return lake.create_table(
+        "d.t",
+        {"a": "INT NOT NULL", "dt": "STRING NOT NULL", "k": "INT NOT NULL", "v": "INT"},
+        primary_key=["a", "k"],
+        partition_by=["a", "dt"],
+        options={
+            "bucket": "-1",
+            "dynamic-bucket.target-row-num": "2",
+            "num-sorted-run.compaction-trigger": str(trigger),
+            **ENGINES[engine],
+        },
+    )
+
+
+def taken(rows: list[Row], engine: str) -> list[Row]:
+    """The rows that the engine accepts at all."""
+    return rows if engine == "deduplicate" else [{**row, "rowkind": "+I"} for row in rows]
+
+
+def upsert(model: Model, rows: list[Row], engine: str) -> None:
+    for row in rows:
+        key, values = (row["a"], row["k"]), {name: row[name] for name in ("a", "dt", "k", "v")}
+        old = model.get(key)
+        if row["rowkind"] == "-D":
+            model.pop(key, None)
+        elif old is None or engine == "deduplicate":
+            model[key] = values
+        elif engine == "partial-update":
+            old["v"] = old["v"] if row["v"] is None else row["v"]
+        elif engine == "aggregation":
+            old["v"] = old["v"] if row["v"] is None else row["v"] + (old["v"] or 0)
+
+
+def by_key(rows: Any) -> list[tuple[Any, ...]]:
+    return sorted((row["a"], row["k"], row["dt"], -1 if row["v"] is None else row["v"]) for row in rows)
+
+
+@settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
+@given(engine=st.sampled_from(list(ENGINES)), steps=st.lists(step, min_size=2, max_size=7))
+def test_a_table_stays_what_a_dictionary_is(engine: str, steps: list[tuple[str, Any]]) -> None:
+    table, model = create(engine), {}
+    writer, commit, number = table.new_write("job"), table.new_commit("job"), 0
+    for name, what in steps:
+        if name == "write":
+            table.write(taken(what, engine))
+            upsert(model, taken(what, engine), engine)
+        elif name == "stream":
+            number += 1
+            for one in range(0, len(what), 3):
+                writer.write(taken(what[one : one + 3], engine))
+            # What is read of first-row tables is compacted: a batch job waits for it, a stream need not.
+            commit.commit(writer.prepare_commit(None if engine == "first-row" else number), identifier=number)
+            upsert(model, taken(what, engine), engine)
+        elif name == "compact":
+            table.compact(full=what)
+        elif name == "delete":
+            table.delete(f"k = {what}")
+            for key in [key for key in model if key[1] == what]:
+                del model[key]
+        elif name == "drop":
+            table.drop_partitions(f"dt = '{what}'")
+            for key in [key for key, row in model.items() if row["dt"] == what]:
+                del model[key]
+        else:
+            changes: dict[str, object] = {"v": "7"} | ({"dt": "'z'"} if engine == "deduplicate" else {})
+            table.update(changes, f"k = {what}")
+            for key in [key for key in model if key[1] == what]:
+                model[key] |= {"v": 7} | ({"dt": "z"} if engine == "deduplicate" else {})
+        if engine == "first-row":
+            table.compact()
+        assert by_key(table.to_arrow().to_pylist()) == by_key(model.values())
+    writer.close()
+    assert not table.check(rows=True).findings
+
+
+# ------------------------------------------------------------------------------------------------ a batch at once
+
+
+def one_by_one(
+    keys: list[int], known: list[int], partitions: list[int], policy: Policy
+) -> tuple[list[tuple[int, bool, int, int]], dict[int, int]]:
+    """Row after row, with a bucket of its own for every new key: the number of the row that brought it."""
+    state = {key: place for key, place in enumerate(known) if place >= 0}
+    out: list[tuple[int, bool, int, int]] = []
+    for row, (key, partition) in enumerate(zip(keys, partitions, strict=True)):
+        place = state.get(key)
+        fresh = int(known_place(np.int64(partition), np.int64(100 + row)))
+        if place is None:
+            state[key] = fresh
+            out.append((row, False, partition, 100 + row))
+            continue
+        home, bucket = (int(part[0]) for part in parts_of(np.array([place])))
+        if home == partition or policy is Policy.STAYS:
+            out.append((row, False, home, bucket))
+        elif policy is Policy.MOVES:
+            out += [(row, True, home, bucket), (row, False, partition, 100 + row)]
+            state[key] = fresh
+    return out, state
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), policy=st.sampled_from(Policy), count=st.integers(1, 12))
+def test_a_batch_is_planned_as_its_rows_would_be_one_by_one(data: Any, policy: Policy, count: int) -> None:
+    distinct = data.draw(st.integers(1, 4))
+    keys = [*range(distinct), *(data.draw(st.integers(0, distinct - 1)) for _ in range(count))]
+    keys = data.draw(st.permutations(keys))
+    partitions = [data.draw(st.integers(0, 2)) for _ in keys]
+    known = [
+        data.draw(st.just(-1) | st.builds(lambda p, b: (p << 15) | b, st.integers(0, 2), st.integers(0, 3)))
+        for _ in range(distinct)
+    ]
+    arrays = (np.array(values, np.int64) for values in (keys, known, partitions))
+    moves = plan_moves(*arrays, policy, lambda rows, where: 100 + rows)
+    wanted, state = one_by_one(keys, known, partitions, policy)
+    columns = (moves.rows, moves.deletes, moves.partitions, moves.buckets)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == wanted
+    assert {key: int(place) for key, place in enumerate(moves.places)} == state

@@ -1,0 +1,332 @@
+"""Tables whose keys move between partitions: one row per key whoever writes, and clear words where that is not so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError
+from tidelake.io.env import Env
+from tidelake.io.ids import SeededIds
+from tidelake.ops.write.cross_partition import MovingKeys
+from tidelake.ops.write.key_index import Digester, Digests, KeyIndex, Layer, sorted_layer
+from tidelake.spec.types import BIGINT, STRING
+from tidelake.table import Table, load_table
+from tidelake.testing import FakeClock, MemoryFileIO
+
+COLUMNS = {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"}
+
+
+def create(clock: FakeClock | None = None, **options: str) -> Table:
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    lake = Lake(Env(MemoryFileIO(), clock or FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    return lake.create_table("d.t", COLUMNS, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1", **given})
+
+
+def rows(*facts: tuple[str, int, str]) -> list[dict[str, Any]]:
+    return [{"dt": dt, "id": number, "v": v} for dt, number, v in facts]
+
+
+def shown(table: Table) -> list[tuple[str, int, str]]:
+    found = [(row["dt"], row["id"], row["v"]) for row in table.to_arrow().to_pylist()]
+    return sorted(found, key=lambda row: row[1])
+
+
+def other(table: Table) -> Table:
+    """The same table as another job sees it."""
+    return load_table(replace(table.store.env, ids=SeededIds(99)), table.name)
+
+
+# ------------------------------------------------------------------------------------------------ one row per key
+
+
+def test_a_key_that_moves_leaves_its_old_partition() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("a", 2, "x")))
+    table.write(rows(("b", 1, "y")))
+    assert shown(table) == [("b", 1, "y"), ("a", 2, "x")]
+    assert table.scan(where="dt = 'a'").to_arrow().column("id").to_pylist() == [2]
+
+
+def test_the_bootstrap_sees_rows_of_level_0() -> None:
+    table = create(write_only="true")
+    table.write(rows(("a", 1, "x")))
+    assert table.files().column("level").to_pylist() == [0]
+    table.write(rows(("b", 1, "y")))
+    assert shown(table) == [("b", 1, "y")]
+
+
+def test_first_row_tables_know_keys_that_no_read_shows_yet() -> None:
+    table = create(merge_engine="first-row", write_only="true")
+    table.write(rows(("a", 1, "x")))
+    table.write(rows(("b", 1, "y"), ("b", 2, "y")))
+    table.compact()
+    assert shown(table) == [("a", 1, "x"), ("b", 2, "y")]
+
+
+def test_full_buckets_are_followed_by_new_ones_and_room_that_keys_leave_is_used_again() -> None:
+    table = create(dynamic_bucket__target_row_num="2")
+    table.write(rows(*(("a", n, "x") for n in range(5))))
+    places = set(zip(*(table.files().column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
+    assert sorted(bucket for _, bucket in places) == [0, 1, 2]
+    assert set(table.files().column("total_buckets").to_pylist()) == {-1}
+    table.write(rows(("b", 0, "y"), ("b", 1, "y")))
+    table.write(rows(("a", 10, "x"), ("a", 11, "x"), ("a", 12, "x")))
+    entries = table.files()
+    here = [
+        bucket
+        for partition, bucket in zip(*(entries.column(n).to_pylist() for n in ("partition", "bucket")), strict=True)
+        if b"a" in partition
+    ]
+    assert max(here) == 2
+
+
+def test_a_delete_takes_the_key_away_wherever_it_is() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("a", 2, "x")))
+    table.write([{"dt": "b", "id": 1, "v": None, "rowkind": "-D"}])
+    assert shown(table) == [("a", 2, "x")]
+
+
+def test_keys_with_partition_columns_in_them_are_told_apart() -> None:
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    columns = {"c": "STRING NOT NULL", "dt": "STRING NOT NULL", "id": "INT NOT NULL"}
+    table = lake.create_table("d.t", columns, primary_key=["c", "id"], partition_by=["c", "dt"])
+    table.write([{"c": "x", "dt": "1", "id": 1}, {"c": "y", "dt": "1", "id": 1}])
+    table.write([{"c": "x", "dt": "2", "id": 1}])
+    found = sorted((row["c"], row["dt"]) for row in table.to_arrow().to_pylist())
+    assert found == [("x", "2"), ("y", "1")]
+
+
+def test_local_merging_is_left_out_because_the_first_row_of_a_key_may_decide() -> None:
+    table = create(merge_engine="partial-update", local_merge_buffer_size="1 mb")
+    table.write(rows(("a", 1, "x"), ("b", 1, "y")))
+    assert shown(table) == [("a", 1, "y")]
+
+
+# ------------------------------------------------------------------------------------------------ several jobs
+
+
+def test_two_writers_of_one_key_do_not_double_it() -> None:
+    table = create()
+    first, second = table.new_write("one"), other(table).new_write("two")
+    first.write(rows(("a", 1, "x")))
+    second.write(rows(("b", 1, "y")))
+    messages = second.prepare_commit(1)
+    table.new_commit("one").commit(first.prepare_commit(1), identifier=1)
+    with pytest.raises(CommitConflictError) as caught:
+        other(table).new_commit("two").commit(messages, identifier=1)
+    assert caught.value.code == "keys-moved"
+    assert shown(table) == [("a", 1, "x")]
+
+
+def test_two_writers_of_different_keys_both_commit() -> None:
+    table = create()
+    first, second = table.new_write("one"), other(table).new_write("two")
+    first.write(rows(("a", 1, "x")))
+    second.write(rows(("a", 2, "y")))
+    messages = second.prepare_commit(1)
+    table.new_commit("one").commit(first.prepare_commit(1), identifier=1)
+    other(table).new_commit("two").commit(messages, identifier=1)
+    assert shown(table) == [("a", 1, "x"), ("a", 2, "y")]
+    table.write(rows(("b", 1, "z"), ("b", 2, "z")))
+    assert shown(table) == [("b", 1, "z"), ("b", 2, "z")]
+
+
+def test_a_write_that_lost_the_race_for_a_key_is_done_again_on_the_newest_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, rival = create(), None
+    rival = other(table)
+    settle, calls = MovingKeys.settle, []
+
+    def late(self: MovingKeys, batch: pa.RecordBatch) -> Any:
+        found = settle(self, batch)
+        calls.append(1)
+        if len(calls) == 1:
+            rival.write(rows(("b", 1, "theirs")))
+        return found
+
+    monkeypatch.setattr(MovingKeys, "settle", late)
+    table.write(rows(("a", 1, "ours")))
+    assert shown(table) == [("a", 1, "ours")]
+    assert len(calls) == 3
+
+
+def test_a_stream_of_rows_cannot_be_written_again_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create()
+    rival, settle, calls = other(table), MovingKeys.settle, []
+
+    def late(self: MovingKeys, batch: pa.RecordBatch) -> Any:
+        found = settle(self, batch)
+        calls.append(1)
+        if len(calls) == 1:
+            rival.write(rows(("b", 1, "theirs")))
+        return found
+
+    monkeypatch.setattr(MovingKeys, "settle", late)
+    with pytest.raises(CommitConflictError, match="same keys first"):
+        table.write(iter(rows(("a", 1, "ours"))))
+    assert shown(table) == [("b", 1, "theirs")]
+
+
+def test_a_long_lived_writer_reads_the_keys_once_unless_another_job_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create()
+    table.write(rows(("a", 0, "x")))
+    loads: list[int] = []
+    splits = MovingKeys._splits
+    monkeypatch.setattr(MovingKeys, "_splits", lambda self, at: loads.append(at.id) or splits(self, at))
+    writer, commit = table.new_write("job"), table.new_commit("job")
+    for number in range(1, 4):
+        writer.write(rows(("abc"[number - 1], 0, str(number)), ("a", number, "x")))
+        commit.commit(writer.prepare_commit(number), identifier=number)
+        table.compact()
+    assert len(loads) == 1
+    other(table).write(rows(("z", 0, "theirs")))
+    writer.write(rows(("q", 0, "ours")))
+    commit.commit(writer.prepare_commit(9), identifier=9)
+    assert len(loads) == 3
+    assert shown(table)[0] == ("q", 0, "ours")
+    assert len(shown(table)) == 4
+
+
+def test_rows_that_wait_while_another_job_writes_are_not_forgotten_silently() -> None:
+    table = create()
+    writer = table.new_write("job")
+    writer.write(rows(("a", 1, "x")))
+    writer.prepare_commit(1)
+    other(table).write(rows(("b", 2, "y")))
+    with pytest.raises(CommitConflictError, match="waited to be committed"):
+        writer.write(rows(("b", 1, "z")))
+
+
+def test_rounds_that_are_prepared_before_the_first_is_committed_know_of_each_other() -> None:
+    table = create()
+    writer, commit = table.new_write("job"), table.new_commit("job")
+    writer.write(rows(("a", 1, "x")))
+    first = writer.prepare_commit(1)
+    writer.write(rows(("b", 1, "y")))
+    second = writer.prepare_commit(2)
+    commit.commit(first, identifier=1)
+    commit.commit(second, identifier=2)
+    assert shown(table) == [("b", 1, "y")]
+
+
+def test_a_key_that_is_twice_in_the_table_is_named_with_its_places() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x")))
+    # as a job that knows nothing of other partitions would write
+    table.with_options({"bucket": "1"}).write(rows(("b", 1, "y")))
+    with pytest.raises(FormatError) as caught:
+        table.write(rows(("c", 2, "z")))
+    assert caught.value.code == "key-twice"
+    assert {caught.value.facts["first"], caught.value.facts["second"]} == {"dt=a/bucket-0", "dt=b/bucket-0"}
+
+
+# ------------------------------------------------------------------------------------------------ overwrites
+
+
+def test_an_overwrite_of_all_starts_from_no_key() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("a", 2, "x")))
+    table.write(rows(("b", 1, "y"), ("c", 1, "z")), mode="overwrite")
+    assert shown(table) == [("c", 1, "z")]
+
+
+@pytest.mark.parametrize("how", [{"mode": "overwrite", "partition": {"dt": "b"}}, {"mode": "overwrite-dynamic"}])
+def test_an_overwrite_of_a_partition_does_not_double_keys_of_others(how: dict[str, Any]) -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("b", 2, "x")))
+    with pytest.raises(InvalidInputError) as caught:
+        table.write(rows(("b", 1, "y")), **how)
+    assert caught.value.code == "key-elsewhere"
+    table.write(rows(("b", 3, "y")), **how)
+    assert shown(table) == [("a", 1, "x"), ("b", 3, "y")]
+
+
+# ------------------------------------------------------------------------------------------------ rules
+
+
+def test_sequence_fields_and_ignored_deletions_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="sequence field"):
+        create(sequence__field="v")
+    table = create(ignore_delete="true")
+    with pytest.raises(InvalidInputError, match="could not leave its partition"):
+        table.write(rows(("a", 1, "x")))
+
+
+def test_an_update_moves_rows_only_where_keys_can_move() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("a", 2, "x")))
+    assert table.update({"dt": "'b'"}, "id = 1").rows == 1
+    assert shown(table) == [("b", 1, "x"), ("a", 2, "x")]
+    for options in ({"merge_engine": "partial-update"}, {"bucket": "2"}):
+        with pytest.raises(InvalidInputError, match="cannot move to another partition"):
+            create(**options).update({"dt": "'b'"}, "id = 1")
+
+
+def test_the_index_forgets_keys_of_old_files() -> None:
+    clock = FakeClock(1_000)
+    table = create(clock, cross_partition_upsert__index_ttl="1 h")
+    table.write(rows(("a", 1, "x")))
+    clock.advance(7200)
+    table.write(rows(("b", 1, "y"), ("b", 2, "y")))
+    assert [row[1] for row in shown(table)] == [1, 1, 2]
+
+
+# ------------------------------------------------------------------------------------------------ the index
+
+
+def digests(numbers: Any) -> Digests:
+    digester = Digester(("k",), (BIGINT,), (1, 2))
+    return digester.digests(pa.record_batch({"k": pa.array(np.asarray(list(numbers), np.int64))}))
+
+
+@pytest.mark.parametrize("limit", [1, 1 << 30], ids=["on disk", "in memory"])
+def test_the_index_tells_the_newest_place_of_every_key(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelake.ops.write.key_index._CHUNK_KEYS", 100)
+    index = KeyIndex(limit)
+    base = digests(range(1000))
+    assert (
+        len(index.load([sorted_layer(base[:600], np.arange(600)), sorted_layer(base[600:], np.arange(600, 1000))])) == 0
+    )
+    assert index.counts() == dict.fromkeys(range(1000), 1)
+    wanted = {number: number for number in range(1000)}
+    for number in range(40):
+        changed = range(number * 13, number * 13 + 37)
+        keys = digests(changed)
+        layer = sorted_layer(keys, np.full(37, 10_000 + number))
+        index.put(layer)
+        wanted |= dict.fromkeys(changed, 10_000 + number)
+    found = index.find(digests(range(1100))).tolist()
+    assert found == [wanted.get(number, -1) for number in range(1100)]
+    assert all(layer.in_memory for layer in index._layers) == (limit > 1)
+
+
+def test_keys_that_share_half_of_their_digest_are_different() -> None:
+    high, low = np.array([5, 5, 5, 9], np.uint64), np.array([1, 2, 3, 2], np.uint64)
+    layer = Layer(Digests(high, low), np.arange(4))
+    index = KeyIndex(1 << 20)
+    index.put(layer)
+    wanted = Digests(np.array([5, 5, 5, 9, 9], np.uint64), np.array([3, 1, 4, 2, 1], np.uint64))
+    assert index.find(wanted).tolist() == [2, 0, -1, 3, -1]
+
+
+def test_keys_that_are_loaded_twice_come_back() -> None:
+    index = KeyIndex(1 << 20)
+    one, two = sorted_layer(digests([1, 2]), np.array([10, 20])), sorted_layer(digests([2, 3]), np.array([30, 40]))
+    twice = index.load([one, two])
+    assert sorted(twice.places.tolist()) == [20, 30]
+
+
+def test_digests_of_texts_and_of_several_columns_differ() -> None:
+    digester = Digester(("a", "b"), (STRING, STRING), (1, 2))
+    found = digester.digests(pa.record_batch({"a": ["x", "xy", "x", "x" * 50], "b": ["yz", "z", "yz", ""]}))
+    firsts, numbers = found.grouped()
+    assert len(firsts) == 3
+    assert numbers[0] == numbers[2]
