@@ -94,7 +94,7 @@ def test_a_look_up_finds_what_the_levels_hold(history, data):
     if table.latest_snapshot() is None:
         return
     store = table.store.manifests
-    (split,) = bucket_splits(live_entries(store, data_manifests(store, table.latest_snapshot())), 1, table.paths)
+    (split,) = bucket_splits(live_entries(store, data_manifests(store, table.latest_snapshot())), 1, table.paths, None)
     merging = Merging(table.schema, table.options)
     runs = [[file] for file in sorted(merging.files(split.files), key=lambda file: -file.meta.max_sequence)]
     model: dict[str, tuple[int, int, int]] = {}

@@ -67,11 +67,6 @@ UNWRITTEN: list[tuple[dict[str, str], str]] = [
     ({"pk-vector.index.columns": "a"}, "pk-vector.index.columns"),
     ({"manifest.format": "orc"}, "manifest.format"),
     ({"sequence.snapshot-ordering": "true", "write-only": "true"}, "sequence.snapshot-ordering"),
-    ({"changelog-producer": "input"}, "changelog-producer"),
-    ({"changelog-producer": "input", "write-only": "true"}, "changelog-producer"),
-    ({"changelog-producer": "lookup"}, "changelog-producer"),
-    ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
-    ({"force-lookup": "true"}, "force-lookup"),
 ]
 
 IDLE: list[tuple[dict[str, str], bool, str]] = [
@@ -119,13 +114,6 @@ def test_a_table_that_asks_writers_for_more_is_refused_by_the_name_of_the_option
     assert caught.value.facts["option"] == named
     assert caught.value.hint
     assert table.latest_snapshot() is None
-
-
-def test_what_only_compactions_produce_is_left_to_them_by_writers_that_do_not_compact() -> None:
-    table = make({"changelog-producer": "lookup", "write-only": "true"})
-    table.write([{"id": 1, "a": 1}])
-    with pytest.raises(UnsupportedError, match="changes cannot be produced"):
-        table.compact()
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_retractions_are_refused_or_left_out(make):
 def looker(table: Table, columns: tuple[str, ...] = ()) -> LevelLookup:
     store = table.store.manifests
     entries = live_entries(store, data_manifests(store, table.latest_snapshot()))
-    (split,) = bucket_splits(entries, 1, table.paths)
+    (split,) = bucket_splits(entries, 1, table.paths, None)
     merging = Merging(table.schema, table.options)
     files = sorted(merging.files(split.files), key=lambda file: (file.level, file.min_key))
     depths = sorted({file.level for file in files})

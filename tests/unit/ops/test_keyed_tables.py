@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError
 from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.ops.write.keyed import joined, passing
 from tidelake.spec.data_file import DataFile
@@ -191,14 +191,6 @@ def test_rows_of_older_schemas_are_merged_with_newer_ones(make):
     assert rows(table) == [{"k": 1, "text": "a", "n": 1, "w": None}, {"k": 2, "text": "c", "n": 3, "w": 7}]
     table.compact(full=True)
     assert rows(table) == [{"k": 1, "text": "a", "n": 1, "w": None}, {"k": 2, "text": "c", "n": 3, "w": 7}]
-
-
-def test_changelogs_and_deletion_vectors_are_refused_by_name(make):
-    for key, value in (("changelog-producer", "input"), ("deletion-vectors.enabled", "true")):
-        table = make(name=f"d.{key.partition('-')[0]}", **{key: value})
-        with pytest.raises(UnsupportedError) as caught:
-            table.write([{"k": 1, "v": "a", "n": 1}])
-        assert caught.value.facts["option"] == key
 
 
 def file(name: str, level: int) -> DataFile:
