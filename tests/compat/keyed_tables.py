@@ -36,7 +36,7 @@ class Keyed:
 
 KEYED: dict[str, Keyed] = {}
 MARKED: dict[str, Keyed] = {}
-"""Append tables that are not all read yet: deletion vectors, row tracking."""
+"""Append tables with deletion vectors or row tracking."""
 SOME = ("2.0.0", "1.4.2", "0.9.0")
 LIFT = {"compaction.force-up-level-0": True, "compaction.size-ratio": -99}
 

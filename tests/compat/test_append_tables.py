@@ -356,21 +356,6 @@ def test_rows_agree_after_schema_changes_of_both(jvm: None, tmp_path: Path, kind
     )
 
 
-def test_rows_that_the_reference_marked_deleted_are_refused_and_not_given(
-    catalog: oracle.Catalog, tmp_path: Path
-) -> None:
-    theirs = catalog.create_table("d.t", {"id": "INT NOT NULL"}, options={"deletion-vectors.enabled": True})
-    theirs.write([(i,) for i in range(5)])
-    table = tl.connect(str(tmp_path)).table("d.t")
-    assert table.count() == 5
-    theirs.delete_positions(theirs.files()[0]["file"], [1, 3])
-    assert [row["id"] for row in theirs.read()] == [0, 2, 4]
-    for act in (table.count, table.to_arrow, lambda: table.delete("id = 0"), lambda: table.compact(full=True)):
-        with pytest.raises(tl.UnsupportedError, match="deletion vectors"):
-            act()
-    assert table.at(snapshot=1).count() == 5
-
-
 def test_a_file_of_a_travelled_write_or_read_is_never_changed(catalog: oracle.Catalog, tmp_path: Path) -> None:
     theirs = catalog.create_table("d.t", {"id": "INT NOT NULL", "v": "STRING"})
     theirs.write([(1, "a")])

@@ -18,7 +18,7 @@ import pytest
 
 from fault import rows
 from fault.harness import FIRST, MODES, SECOND, Image, digest, distinct_modes, doors, memory_with
-from fault.rows import LAYOUTS, STEPS, Job
+from fault.rows import LAYOUTS, STEPS, Compact, Delete, Job, Update
 from fault.test_every_io import bucket_with, folder_with
 from s3_server import BUCKET, moto_s3
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
@@ -123,6 +123,19 @@ def test_in_memory_every_operation_fails_in_every_way(layout: str, number: int) 
             walk.visit(number, op, fault)
     assert walk.visits >= len(operations)
     print(f"{layout} {IDS[number]}: {walk.visits} faults led to {walk.looked_at} different storages")
+
+
+MARKING = [number for number, step in enumerate(STEPS) if isinstance(step, Delete | Update | Compact)][:3]
+
+
+@pytest.mark.parametrize("number", MARKING, ids=[IDS[number] for number in MARKING])
+@pytest.mark.parametrize("layout", ["marked", "marked buckets"])
+def test_in_memory_every_operation_on_deletion_vectors_fails_in_every_way(layout: str, number: int) -> None:
+    """Marks are set, added to, and removed by a compaction."""
+    walk = Walk(memory_with, layout)
+    for op in walk.operations(number):
+        for fault in (Fault.BEFORE,) if op.name in READS else MODES:
+            walk.visit(number, op, fault)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -15,7 +15,7 @@ from tidelake.ops.scan.modes import ScanMode, Start, names_a_place, plan_start
 from tidelake.spec.data_file import DataFile
 from tidelake.table import Table
 from tidelake.testing import FakeClock
-from unit.ops.kit import file, index_entry, message, new_table, vectors
+from unit.ops.kit import file, message, new_table
 
 
 def ids(table: Table, **how: Any) -> list[int]:
@@ -186,18 +186,16 @@ def test_a_range_that_is_none_is_refused(table: Table, value: str, error: type[E
         table.with_options({"incremental-between": value}).count()
 
 
-def test_changes_of_a_table_with_deletion_vectors_are_refused() -> None:
-    table = new_table()
-    table.new_commit("u").commit([message("a")])
-    table.new_commit("u").commit([message("b", new_index_files=(vectors("i", "a"),))])
-    assert index_entry(vectors("i", "a")).file.index_type
-    for read in (table.changes(since=0), table.changes(since=1, until=2)):
-        with pytest.raises(UnsupportedError) as caught:
-            read.splits()
-        assert caught.value.code == "deletion-vectors"
-    assert len(table.changes(since=0, until=1).splits()) == 1
-    with pytest.raises(UnsupportedError):
-        table.with_options({"incremental-between": "1,2", "incremental-between-scan-mode": "diff"}).count()
+@pytest.mark.parametrize("layout", [{}, {"bucket": "1", "bucket-key": "id"}])
+def test_changes_are_rows_as_they_were_added_and_a_state_leaves_deleted_rows_out(layout: dict[str, str]) -> None:
+    table = new_table(**{"deletion-vectors.enabled": "true", **layout})
+    for first in (0, 10, 20):
+        table.write([{"id": first + each, "dt": "d", "v": "x"} for each in range(5)])
+    table.delete("id % 10 = 2")
+    assert sorted(table.changes(since=1).to_arrow().column("id").to_pylist()) == [*range(10, 15), *range(20, 25)]
+    between = {"incremental-between": "1,4", "incremental-between-scan-mode": "diff"}
+    assert ids(table.with_options(between)) == [10, 11, 13, 14, 20, 21, 23, 24]
+    assert ids(table) == [0, 1, 3, 4, 10, 11, 13, 14, 20, 21, 23, 24]
 
 
 def test_changes_in_files_of_some_columns_are_refused() -> None:

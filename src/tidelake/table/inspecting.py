@@ -62,6 +62,10 @@ class Inspect:
         """Rows, bytes and files of each bucket."""
         return file_tables.buckets_table(self.store, self._point())
 
+    def table_indexes(self) -> pa.Table:
+        """The index files of the snapshot: hash indexes of buckets, deletion vectors of data files."""
+        return file_tables.table_indexes_table(self.store, self._point())
+
     def lsm(self) -> pa.Table:
         """The levels of each bucket of a primary-key table: runs, overlap, what compaction owes, amplification.
 

@@ -1,4 +1,4 @@
-"""What a snapshot says of its files: manifests, files, partitions, buckets.
+"""What a snapshot says of its files: manifests, files, partitions, buckets, index files.
 
 Each function returns an Arrow table with the columns of the format's `t$name` of release 2.0.0, in its order and with
 its texts, down to maps such as `{id=1, v=null}` whose names are sorted. One difference: the format prints the address
@@ -107,6 +107,44 @@ def buckets_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     grouped = _grouped(_live(store, snapshot), "partition", "bucket")
     partitions = _partition_texts(store, grouped.column("partition"))
     return pa.table({"partition": partitions, "bucket": grouped.column("bucket"), **_sums(grouped)})
+
+
+_RANGES = pa.list_(
+    pa.struct([("f0", pa.string()), ("f1", pa.int32()), ("f2", pa.int32()), ("_CARDINALITY", pa.int64())])
+)
+
+
+def table_indexes_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+    """`t$table_indexes`: one row per index file of a snapshot, with the places of its deletion vectors."""
+    name = None if snapshot is None else snapshot.index_manifest
+    entries = () if name is None else store.manifests.read_index(name)
+    files = [entry.file for entry in entries]
+    fields = {field.id: field.name for field in store.schema.fields}
+    covers = [file.global_index for file in files]
+    ranges = [
+        None
+        if file.deletion_vectors is None
+        else [
+            {"f0": each.data_file, "f1": each.offset, "f2": each.length, "_CARDINALITY": each.cardinality}
+            for each in file.deletion_vectors
+        ]
+        for file in files
+    ]
+    return pa.table(
+        {
+            "partition": pa.array([_row_text(store, entry.partition) for entry in entries], pa.string()),
+            "bucket": pa.array([entry.bucket for entry in entries], pa.int32()),
+            "index_type": pa.array([file.index_type for file in files], pa.string()),
+            "file_name": pa.array([file.file_name for file in files], pa.string()),
+            "file_size": pa.array([file.file_size for file in files], pa.int64()),
+            "row_count": pa.array([file.row_count for file in files], pa.int64()),
+            "dv_ranges": pa.array(ranges, _RANGES),
+            "row_range_start": pa.array([each and each.row_range_start for each in covers], pa.int64()),
+            "row_range_end": pa.array([each and each.row_range_end for each in covers], pa.int64()),
+            "index_field_id": pa.array([each and each.index_field_id for each in covers], pa.int32()),
+            "index_field_name": pa.array([each and fields.get(each.index_field_id) for each in covers], pa.string()),
+        }
+    )
 
 
 # ------------------------------------------------------------------------------------------------ pieces
