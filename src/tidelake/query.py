@@ -118,6 +118,11 @@ class Scan:
             f"  files      {plan.files_kept} of {plan.files_live} kept, {plan.size:,} bytes, {plan.row_count:,} rows",
             f"  splits     {len(plan.splits)}, {merges or 'none'} {'need' if merges > 1 else 'needs'} a merge",
         ]
+        marked = [vector for split in plan.splits for vector in split.vectors.values()]
+        if marked:
+            rows = sum(vector.cardinality or 0 for vector in marked)
+            least = "" if all(vector.cardinality is not None for vector in marked) else "at least "
+            lines.append(f"  deleted    {least}{rows:,} rows, by the deletion vectors of {len(marked)} files")
         if self.where is not None:
             lines.insert(2, f"  where      {to_sql(self.where)}")
         if self.limit is not None:

@@ -17,6 +17,7 @@ import oracle
 import tidelake as tl
 from tidelake.files.options import FORMATS
 from tidelake.index.deletion_vectors import bitmap_of, encode_vectors
+from tidelake.ops.commit.committer import Committer
 from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.table import Table
 
@@ -163,6 +164,71 @@ def test_a_primary_key_table_with_vectors_of_the_reference_is_read(catalog: orac
         assert report.ok, str(report)
         for each in range(1, snapshot.id + 1):
             assert texts(table.at(snapshot=each).to_arrow().to_pylist()) == texts(theirs.read(snapshot=each)), each
+
+
+def test_a_change_that_copies_files_of_a_key_table_drops_their_vectors(catalog: oracle.Catalog, tmp_path: Path) -> None:
+    """An aggregation makes nothing of deletions, so that the rows that stay are written anew."""
+    options = {
+        "bucket": "1",
+        "deletion-vectors.enabled": "true",
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+    }
+    theirs = catalog.create_table("d.t", {"k": "INT NOT NULL", "n": "BIGINT"}, ["k"], (), options)
+    theirs.write([(k, 1) for k in range(20)])
+    theirs.compact()
+    theirs.write([(k, 10) for k in range(5)])
+    table = tl.connect(tmp_path).table("d.t")
+    assert table.inspect.table_indexes().num_rows == 1
+    assert table.delete("k in (2, 7)").rows == 2
+    assert texts(table.to_arrow().to_pylist()) == texts(theirs.read())
+    assert sorted((row["k"], row["n"]) for row in theirs.read()) == [
+        (k, 11 if k < 5 else 1) for k in range(20) if k not in (2, 7)
+    ]
+    report = table.check(deep=True)
+    assert report.ok, str(report)
+
+
+def test_the_list_of_index_files_says_what_theirs_says(catalog: oracle.Catalog, tmp_path: Path) -> None:
+    for number, layout in enumerate(("unaware", "buckets")):
+        options = {"deletion-vectors.enabled": "true", **LAYOUTS[layout]}
+        table = tl.connect(tmp_path).create_table(f"d.t{number}", COLUMNS, partition_by=["dt"], options=options)
+        table.write(new_rows(0, 40))
+        table.delete("id % 3 = 0")
+        they_mark(catalog.table(f"d.t{number}"), Random(1))
+        system = catalog.table(f"d.t{number}").system("table_indexes")
+        ours = table.inspect.table_indexes()
+        assert ours.column_names == list(system.fields())
+        assert texts(ours.to_pylist()) == texts(system.read())
+
+
+@pytest.mark.parametrize("layout", ["unaware", "buckets"])
+def test_two_jobs_that_mark_rows_of_one_bucket_meet(catalog: oracle.Catalog, tmp_path: Path, layout: str) -> None:
+    """Their marks stay when ours come a moment later."""
+    options = {"deletion-vectors.enabled": "true", **LAYOUTS[layout]}
+    table = tl.connect(tmp_path).create_table("d.t", COLUMNS, options=options)
+    theirs = catalog.table("d.t")
+    table.write(new_rows(0, 40))
+    table.write(new_rows(100, 40))
+    rng, commit, left = Random(3), Committer.commit, [2]
+
+    def late(self: Committer, *args: Any, **how: Any) -> Any:
+        if left:
+            left.pop()
+            they_mark(theirs, rng)
+        return commit(self, *args, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Committer, "commit", late)
+        table.delete("id % 4 = 1")
+    assert not left
+    assert texts(table.to_arrow().to_pylist()) == texts(theirs.read())
+    assert_same_at_every_snapshot(table, theirs)
+    marked = texts(table.at(snapshot=3).to_arrow().to_pylist())
+    assert len(marked) < 80
+    assert not {row["id"] for row in theirs.read()} & {n for n in range(140) if n % 4 == 1}
+    assert set(texts(theirs.read())) < set(marked)
+    assert table.check(deep=True).ok
 
 
 @pytest.mark.parametrize("layout", ["unaware", "buckets"])

@@ -375,9 +375,10 @@ class _Pipeline:
         if not arrays:
             yield from _empty_batches(rows if keep is None else int(keep.sum()), self._batch_rows)
             return
-        table = pa.Table.from_arrays(arrays, schema=_with_dictionaries(self._schema, arrays))
         if keep is not None and not keep.all():
-            table = table.filter(pa.array(keep))
+            mask = pa.array(keep)
+            arrays = [array.filter(mask) for array in arrays]  # half the time of a filter of the table
+        table = pa.Table.from_arrays(arrays, schema=_with_dictionaries(self._schema, arrays))
         for batch in table.to_batches(max_chunksize=self._batch_rows):
             if batch.num_rows:
                 yield batch
