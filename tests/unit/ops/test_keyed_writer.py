@@ -135,7 +135,7 @@ def test_segments_of_runs_on_disk_are_read_several_at_a_time_where_there_is_room
     for age, keys in enumerate(runs):
         rows = pa.table({"k": pa.array(keys, pa.int64()), "n": pa.array([age] * len(keys))})
         spill.add([SortedRows(0, rows, np.arange(len(keys)))], kit.beside)
-    tables = list(spill.merged(0, None, plan))
+    tables = [window.merged(plan) for window in spill.windows(0, None, plan.keys)]
     found = [tuple(row.values()) for table in tables for row in table.to_pylist()]
     assert found == [(k, max(n for n in range(4) if k in runs[n])) for k in range(3000)]
     assert (len(tables) < 20) == (block != "1 kb")
