@@ -1,4 +1,4 @@
-"""Deleted rows do not come through Spark either: files with marks go through Arrow, others through its own reader."""
+"""Deleted rows do not come through Spark either: files with marks go through Arrow, the others through its reader."""
 
 from __future__ import annotations
 
