@@ -22,6 +22,8 @@ pytestmark = pytest.mark.oracle
 
 COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT", "s": "INT"}
 Rows = list[tuple[str, tuple[Any, ...]]]
+LAYOUT = {"compaction.size-ratio": "-99"}
+"""Both put files on the same levels, whatever their sizes: what a deletion still hides depends on where it lies."""
 MORE: dict[str, dict[str, str]] = {
     "": {},
     "deduplicated": {"changelog-producer.row-deduplicate": "true"},
@@ -83,7 +85,7 @@ def told_since(table: Table, snapshot_id: int) -> list[Any]:
 @pytest.mark.parametrize(("engine", "producer", "more"), cases())
 def test_the_same_writes_tell_of_the_same_changes(engine, producer, more, catalog, tmp_path):
     options, kinds = ENGINES[engine]
-    options = {"bucket": "1", "changelog-producer": producer, **options, **MORE[more]}
+    options = {"bucket": "1", "changelog-producer": producer, **LAYOUT, **options, **MORE[more]}
     rng = Random(f"{engine} {producer} {more}")
     ours = tl.connect(tmp_path / "ours").create_table("d.t", COLUMNS, primary_key=["k"], options=options)
     theirs = oracle.Catalog(tmp_path / "theirs").create_table("d.t", COLUMNS, ("k",), (), dict(options))
@@ -181,5 +183,6 @@ def test_changelog_files_are_described_as_theirs_are(producer, catalog, tmp_path
         for mine, other in zip(*described, strict=True)
     ]
     assert not any(differing), differing
-    kinds = {each["changelogRecordCount"] for each in oracle.Catalog(tmp_path / "ours").table("d.t").snapshots()}
-    assert kinds == {each["changelogRecordCount"] for each in theirs.snapshots()}
+    ours_seen = oracle.Catalog(tmp_path / "ours").table("d.t")
+    counts = [[each.get("changelogRecordCount") for each in table.snapshots()] for table in (ours_seen, theirs)]
+    assert counts[0] == counts[1]
