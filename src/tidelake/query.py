@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
@@ -15,13 +16,15 @@ from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
 from tidelake.ops.read.append import ReadRequest
+from tidelake.ops.read.binlog import binlog_schema, packed
+from tidelake.ops.read.changes import ROWKIND, ChangeRequest, read_change_rows
 from tidelake.ops.read.order import sorted_batches
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
 from tidelake.ops.scan.batch import BatchRead, plan_batch, read_at
-from tidelake.ops.scan.modes import Added
-from tidelake.ops.scan.options import ReadOptions
+from tidelake.ops.scan.modes import Reading, find_changes
+from tidelake.ops.scan.options import ReadOptions, ViewOptions
 from tidelake.ops.scan.planner import Plan, conjunction
-from tidelake.ops.scan.split import Split
+from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.ops.scan.topn import SortKey
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
@@ -33,17 +36,31 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-ROWKIND = "rowkind"
+__all__ = ["HIDDEN_COLUMNS", "ROWKIND", "ChangeRange", "Scan", "Shape", "chosen_columns", "lazy_frame"]
+
 HIDDEN_COLUMNS = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
 """What a distributed engine can tell of each row beside its columns: where it lies."""
 
 
+class Shape(Enum):
+    """What the rows of a read look like."""
+
+    ROWS = "rows"
+    """The columns of the table."""
+    CHANGES = "changes"
+    """The kind of each row in front; of a state the rows that are there."""
+    AUDIT_LOG = "audit_log"
+    """The kind of each row in front; of a state also deletions that are not compacted away."""
+    BINLOG = "binlog"
+    """The same, every column as a list; an update is one row with what was and what is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeRange:
-    """Snapshots whose changes are read: after `since`, up to `until`."""
+    """Snapshots or tags whose changes are read, after `since`, up to `until`; without them options say which."""
 
-    since: int
-    until: int
+    since: int | str | None = None
+    until: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,9 @@ class Scan:
     changes: ChangeRange | None = None
     order: tuple[SortKey, ...] = ()
     optimized: bool = False
+    shape: Shape = Shape.ROWS
+    planned: Plan | None = None
+    """What is read, where that is settled already."""
 
     @property
     def schema(self) -> Schema:
@@ -70,7 +90,7 @@ class Scan:
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is read."""
-        return read_at(self.store, self._read())
+        return read_at(self.store, self.batch_read())
 
     def plan(self) -> Plan:
         """The files to read and what pruning left out.
@@ -80,9 +100,10 @@ class Scan:
             InvalidInputError: options contradict each other.
             NotFoundError: a snapshot, tag or branch is not there.
         """
-        return plan_batch(self.store, self._read())
+        return self.planned if self.planned is not None else plan_batch(self.store, self.batch_read())
 
-    def _read(self) -> BatchRead:
+    def batch_read(self) -> BatchRead:
+        """What planning is asked for."""
         forgiving = ReadOptions.parse(self.options).forgiving
         return BatchRead(
             schema=self.schema,
@@ -91,9 +112,14 @@ class Scan:
             limit=None if forgiving else self.limit,  # rows of files that are left out do not count
             order=self.order,
             options=self.options,
-            changes=Added(self.changes.since, self.changes.until) if self.changes else None,
+            reading=self._changes(),
             optimized=self.optimized,
         )
+
+    def _changes(self) -> Reading | None:
+        if self.changes is None:
+            return None
+        return find_changes(self.store, self.options, since=self.changes.since, until=self.changes.until)
 
     def read_optimized(self) -> Scan:
         """The same read of what the last full compactions left: nothing is merged, newer rows are not seen.
@@ -147,25 +173,43 @@ class Scan:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        fields = list(self.request().arrow_schema)
-        return pa.schema([pa.field(ROWKIND, pa.string(), nullable=False), *fields] if self.changes else fields)
+        found = self.request().arrow_schema
+        return binlog_schema(found, self.columns) if self.shape is Shape.BINLOG else found
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, a batch at a time; memory is bounded by one batch.
 
         With an order as many rows are held as are asked for: `limit`, or all of them.
         """
-        for batch in (
-            self._ordered() if self.order else read_rows(self.store, self.splits(), self.request(), self.options)
-        ):
-            yield _with_kind(batch, self.arrow_schema) if self.changes else batch
+        if self.order:
+            return self._ordered()
+        if self.shape is Shape.BINLOG:
+            return self._packed()
+        return self._rows(self.request())
+
+    def _rows(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+        if isinstance(request, ChangeRequest):
+            return read_change_rows(self.store, self.splits(), request, self.options)
+        return read_rows(self.store, self.splits(), request, self.options)
+
+    def _packed(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit  # counted in rows that come out, not in the rows that are packed
+        for batch in packed(self._rows(replace(self.request(), limit=None)), self.arrow_schema):
+            if left == 0:
+                return
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            yield batch
 
     def _ordered(self) -> Iterator[pa.RecordBatch]:
+        if self.shape is Shape.BINLOG:
+            raise InvalidInputError("lists of values have no order", hint="leave order_by out, or read the audit log")
         extra = tuple(key.column for key in self.order if key.column not in self.columns)
+        wanted = self.request().arrow_schema.names
         request = replace(self.request(), columns=self.columns + extra, limit=None)
-        rows = read_rows(self.store, self.splits(), request, self.options)
-        for batch in sorted_batches(rows, self.order, self.limit, request.arrow_schema):
-            yield batch.select(list(self.columns)) if extra else batch
+        for batch in sorted_batches(self._rows(request), self.order, self.limit, request.arrow_schema):
+            yield batch.select(wanted) if extra else batch
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches."""
@@ -173,7 +217,7 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table; several files are read at a time."""
-        if self.order or self.limit is not None or self.changes:
+        if self.order or self.limit is not None or self.shape is not Shape.ROWS:
             return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
         found = read_all(self.store, self.splits(), self.request(), self.options)
         return pa.Table.from_batches(found, schema=self.arrow_schema)
@@ -238,6 +282,13 @@ class Scan:
 
     def count(self) -> int:
         """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""
+        if self.shape is not Shape.ROWS and self.schema.primary_keys:
+            splits = self.splits()
+            as_they_lie = self.shape is not Shape.BINLOG and all(each.mode is SplitMode.CHANGES for each in splits)
+            if as_they_lie and self.where is None and not ReadOptions.parse(self.options).forgiving:
+                rows = sum(split.row_count for split in splits)
+                return rows if self.limit is None else min(rows, self.limit)
+            return sum(batch.num_rows for batch in self.batches())
         decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
         if decided and not ReadOptions.parse(self.options).forgiving:
             # A condition on partitions is decided file by file.
@@ -253,13 +304,27 @@ class Scan:
     def request(self) -> ReadRequest:
         """What a reader of the splits is asked for."""
         options = ReadOptions.parse(self.options)
-        return ReadRequest(
+        plain = ReadRequest(
             schema=self.schema,
             columns=self.columns,
             where=self.where,
             limit=self.limit,
             ignore_corrupt_files=options.ignore_corrupt_files,
             ignore_lost_files=options.ignore_lost_files,
+        )
+        if self.shape is Shape.ROWS:
+            return plain
+        viewed = self.shape is not Shape.CHANGES
+        numbered = viewed and ViewOptions.parse(self.options).sequence_number and bool(self.schema.primary_keys)
+        return ChangeRequest(
+            schema=plain.schema,
+            columns=plain.columns,
+            where=plain.where,
+            limit=plain.limit,
+            ignore_corrupt_files=plain.ignore_corrupt_files,
+            ignore_lost_files=plain.ignore_lost_files,
+            sequence=numbered,
+            deletions=viewed,
         )
 
 
@@ -276,7 +341,8 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         if limit is not None:
             # Polars takes the first rows before it looks at the condition.
             narrow = replace(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))
-        elif predicate is not None and scan.limit is None:
+        elif predicate is not None and scan.limit is None and scan.shape is Shape.ROWS:
+            # Of changes it could tell another story: a row that leaves what is looked at is a deletion there.
             pushed = weaker_predicate(predicate, scan.schema.fields)
             narrow = replace(narrow, where=conjunction(narrow.where, pushed))
         for batch in narrow.batches():
@@ -308,8 +374,3 @@ def chosen_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, 
     if len(set(columns)) < len(columns):
         raise InvalidInputError("a column is asked for twice", columns=", ".join(columns))
     return tuple(schema.field(name).name for name in columns)
-
-
-def _with_kind(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
-    return pa.RecordBatch.from_arrays([kinds, *batch.columns], schema=schema)

@@ -19,7 +19,7 @@ from tidelake.lsm.engine import DELETE, INSERT, KIND, UPDATE_AFTER, UPDATE_BEFOR
 from tidelake.spec.binary_row import encode_rows
 from tidelake.spec.types import Field
 
-__all__ = ["KeyRows", "difference"]
+__all__ = ["KeyRows", "difference", "equal_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,13 @@ def _same_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> In
     one, other = before.rows.take(pa.array(left)), after.rows.take(pa.array(right))
     same = np.ones(len(left), dtype=bool)
     for field in compared:
-        same &= _equal(one.column(field.name).combine_chunks(), other.column(field.name).combine_chunks(), field)
+        same &= equal_values(one.column(field.name).combine_chunks(), other.column(field.name).combine_chunks(), field)
     found: Ints = before.keys[left][same]
     return found
 
 
-def _equal(left: pa.Array, right: pa.Array, field: Field) -> Ints:
+def equal_values(left: pa.Array, right: pa.Array, field: Field) -> Ints:
+    """Which values of two arrays of one length are equal, place by place; null is equal to null."""
     if pa.types.is_nested(left.type):  # no comparison of these in Arrow; their bytes in the format tell as well
         left, right = (encode_rows([array], [field.type], length=len(array)) for array in (left, right))
     same = pc.fill_null(pc.equal(left, right), False)

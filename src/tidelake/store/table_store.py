@@ -9,6 +9,7 @@ from tidelake.io.env import Env
 from tidelake.spec.avro import codec_name
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.schema import Schema
+from tidelake.store.changelogs import ChangelogStore
 from tidelake.store.manifests import ManifestStore
 from tidelake.store.progress import ProgressStore
 from tidelake.store.schemas import SchemaStore
@@ -26,6 +27,11 @@ class TableStore:
     schemas: SchemaStore
     manifests: ManifestStore
     progress: ProgressStore
+
+    @property
+    def changelogs(self) -> ChangelogStore:
+        """The long-lived changelogs of the branch."""
+        return ChangelogStore(self.env.io, self.layout)
 
     def is_dropped(self) -> bool:
         """Whether the schema that the handle was opened with is gone."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
+from tidelake.ops.scan.follow import ConsumerMode, FollowContext, Follower, FollowOptions, begin_options
+from tidelake.ops.scan.modes import names_a_place
 from tidelake.ops.scan.topn import parse_order
-from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, chosen_columns
+from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, Shape, chosen_columns
+from tidelake.store.consumers import ConsumerStore
 from tidelake.table.base import Handle
+from tidelake.table.following import Following, Progress
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+
+LATEST_FULL = "latest-full"
 
 
 class Reading(Handle):
@@ -153,15 +160,93 @@ class Reading(Handle):
 
     def changes(
         self,
-        since: int,
-        until: int | None = None,
+        since: int | str | None = None,
+        until: int | str | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
     ) -> Scan:
-        """A lazy read of the rows that snapshots after `since` up to `until` added; first column `rowkind`.
+        """A lazy read of what changed after `since` up to `until` (the newest snapshot); first column `rowkind`.
+
+        Both are snapshot ids or names of tags; without them the options of the table's handle say which
+        (`incremental-between` and the like). `incremental-between-scan-mode` tells what changes are taken from; unset,
+        from the changelog where the table has one, else from the files that snapshots added, and between two tags from
+        what their states differ by.
 
         Raises:
-            NotFoundError: snapshots of that range are not kept.
+            InvalidInputError: nothing says since when.
+            NotFoundError: there is no such tag.
         """
-        last = until if until is not None else self.store.snapshots.latest_id() or 0
-        return replace(self.scan(columns, where), changes=ChangeRange(since, last))
+        if since is not None and until is None:
+            until = self.store.snapshots.latest_id() or 0
+        return replace(_with_kinds(self.scan(columns, where)), changes=ChangeRange(since, until))
+
+    def follow(
+        self,
+        consumer: str | None = None,
+        start: str | int | datetime = LATEST_FULL,
+        poll: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | str | None = None,
+        timeout: float | None = None,
+        until: int | str | None = None,
+    ) -> Following:
+        """The changes of the table as they are committed, one snapshot at a time, for as long as they are asked for.
+
+        A `consumer` is a name under which progress is kept in the table: a stream with the same name goes on where the
+        last one stopped, and expiry waits for it. Progress is saved by `Change.ack()`, or when the next change is asked
+        for. Otherwise the stream begins at `start`: `"latest-full"` (the newest state, then changes), `"latest"` (what
+        comes from now on), `"earliest"` (all changes that are kept), `"compacted-full"`, the id of a snapshot (with its
+        changes), a moment (a datetime), or where the `scan.*` options say.
+
+        It looks for a new snapshot every `poll` seconds. It ends when no change came for `timeout` seconds, after the
+        changes of snapshot `until` (`"latest"`: the newest one now), behind `scan.bounded.watermark`, or when it is
+        closed; without any of them, never.
+
+        Raises:
+            InvalidInputError: options contradict each other, or a stream cannot begin there.
+        """
+        given = {} if start == LATEST_FULL and names_a_place(self.options) else begin_options(start)
+        if given and names_a_place(self.options):
+            raise InvalidInputError(
+                "where a stream begins is said twice", start=start, hint="leave out start=, or the scan options"
+            )
+        for name, seconds in (("poll", poll), ("timeout", 0.0 if timeout is None else timeout)):
+            if not _is_span(seconds):
+                raise InvalidInputError(f"{name} is no number of seconds", got=repr(seconds)[:80], hint="write 1.0")
+        if isinstance(until, str) and until != "latest":
+            raise InvalidInputError("a stream ends at a snapshot", until=until, hint='give its id, or "latest"')
+        options = {**self.options, **given}
+        scan = replace(_with_kinds(self.scan(columns, where)), options=options)
+        how = FollowOptions.parse(options)
+        progress = self._progress(consumer, how, poll)
+        return Following(
+            scan,
+            Follower(self.store, scan.batch_read(), progress.resumed if progress and not how.ignore_progress else None),
+            progress,
+            poll_s=poll,
+            timeout_s=timeout,
+            until=(self.store.snapshots.latest_id() or 0) if isinstance(until, str) else until,
+        )
+
+    def _progress(self, consumer: str | None, how: FollowOptions, poll_s: float) -> Progress | None:
+        name = how.consumer if consumer is None else consumer
+        if name is None:
+            return None
+        env = self.store.env
+        expiry_ms = FollowContext.parse(self.options).consumer_expiry_ms
+        return Progress(
+            ConsumerStore(env.io, self.store.layout, env.clock),
+            name,
+            env.clock,
+            rarely_s=poll_s if how.consumer_mode is ConsumerMode.AT_LEAST_ONCE else 0,
+            alive_s=float("inf") if expiry_ms is None else expiry_ms / 3_000,
+        )
+
+
+def _is_span(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and 0 <= seconds < float("inf")
+
+
+def _with_kinds(scan: Scan) -> Scan:
+    return replace(scan, shape=Shape.CHANGES) if scan.shape is Shape.ROWS else scan

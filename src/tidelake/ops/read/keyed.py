@@ -191,7 +191,7 @@ def _with_staged(store: TableStore, split: Split, request: ReadRequest, merging:
     buckets = BucketOptions.parse(merging.options)
     runs += staged_runs(store, split, waiting, buckets, merging.buffer_plan(), len(files))
     for rows in merge(runs, plan):
-        kept = rows if where is None else rows.filter(_mask(where, rows))
+        kept = matching(where, rows)
         if kept.num_rows:
             yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
 
@@ -222,7 +222,7 @@ def _section(
         drop_retracts=True,
         output=wanted,
     ):
-        kept = rows if where is None else rows.filter(_mask(where, rows))
+        kept = matching(where, rows)
         if kept.num_rows:
             yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
 
@@ -377,6 +377,9 @@ def _plain(store: TableStore, split: Split, file: DataFile, request: ReadRequest
         yield pa.Table.from_batches([batch])
 
 
-def _mask(where: Predicate, rows: pa.Table) -> pa.Array:
+def matching(where: Predicate | None, rows: pa.Table) -> pa.Table:
+    """The rows that a condition keeps."""
+    if where is None:
+        return rows
     columns = {name: rows.column(name).combine_chunks() for name in where.columns()}
-    return pc.fill_null(matches(where, columns, rows.num_rows), False)
+    return rows.filter(pc.fill_null(matches(where, columns, rows.num_rows), False))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tidelake.ops.read.append import ReadRequest, live_rows, read_splits
-from tidelake.ops.scan.split import Split
+from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.spec.schema import Schema
 from tidelake.store.table_store import TableStore
+
+if TYPE_CHECKING:  # append tables do without the tree
+    from tidelake.ops.read.keyed import Merging
 
 _PARTS_MAX, _PART_ROWS = 8, 1 << 19
 """Parts of a file that are read apart at most, and rows that are worth it."""
@@ -28,14 +32,14 @@ def read_rows(
     if not request.schema.primary_keys:
         yield from read_splits(store, splits, request)
         return
-    from tidelake.ops.read.keyed import Merging, read_keyed_split  # append tables do without the tree
+    from tidelake.ops.read.keyed import Merging  # append tables do without the tree
 
     left = request.limit
     merging = Merging(request.schema, options)
     for split in splits:
         if left == 0:
             return
-        for rows in read_keyed_split(store, split, replace(request, limit=None), merging):
+        for rows in _keyed(store, split, replace(request, limit=None), merging):
             for batch in rows.to_batches():
                 if left is not None:
                     batch = batch.slice(0, left)
@@ -44,6 +48,16 @@ def read_rows(
                     yield batch
             if left == 0:
                 return
+
+
+def _keyed(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
+    if split.mode is SplitMode.STATE:
+        from tidelake.ops.read.keyed import read_keyed_split
+
+        return read_keyed_split(store, split, request, merging)
+    from tidelake.ops.read.keyed_changes import read_additions
+
+    return read_additions(store, split, request, merging.options)
 
 
 def read_all(
@@ -78,7 +92,14 @@ def count_rows(store: TableStore, splits: Iterable[Split], schema: Schema, optio
     from tidelake.ops.read.keyed import Merging, count_keyed_split  # append tables do without the tree
 
     merging = Merging(schema, options)
-    return known + sum(store.env.executor.map(lambda split: count_keyed_split(store, split, merging), merged))
+    one = ReadRequest(schema=schema, columns=tuple(schema.trimmed_primary_keys[-1:]))
+
+    def count(split: Split) -> int:
+        if split.mode is SplitMode.STATE:
+            return count_keyed_split(store, split, merging)
+        return sum(rows.num_rows for rows in _keyed(store, split, one, merging))
+
+    return known + sum(store.env.executor.map(count, merged))
 
 
 def _pieces(split: Split) -> Iterator[tuple[Split, tuple[int, int]]]:

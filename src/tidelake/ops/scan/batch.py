@@ -13,8 +13,8 @@ from typing import Final
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.expr.tree import Predicate
 from tidelake.io.executor import ThreadExecutor
-from tidelake.ops.scan.changes import plan_changes, plan_difference
-from tidelake.ops.scan.modes import Added, Difference, Reading, State, find_reading, plan_start
+from tidelake.ops.scan.changes import Wanted, plan_changes, plan_difference, plan_latest_delta
+from tidelake.ops.scan.modes import Added, Delta, Difference, Reading, State, find_reading, plan_start
 from tidelake.ops.scan.options import BucketOptions, ReadOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, plan_append, sort_splits
 from tidelake.ops.scan.topn import SortKey
@@ -46,10 +46,17 @@ class BatchRead:
     limit: int | None = None
     order: tuple[SortKey, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    changes: Added | None = None
-    """The changes to read instead of what the options say."""
+    reading: Reading | None = None
+    """What to read instead of what the options say."""
     optimized: bool = False
     """Whether a primary-key table is read without a merge: its lowest level alone, as full compactions left it."""
+    first_of_stream: bool = False
+    """Whether the state is one that the changes of later snapshots continue."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is read of changes."""
+        return Wanted(schema=self.schema, paths=self.paths, where=self.where, options=self.options)
 
 
 def check_read_options(options: Mapping[str, str]) -> None:
@@ -92,6 +99,8 @@ def read_at(store: TableStore, read: BatchRead) -> Snapshot | None:
             return store.snapshots.find(until) if until > 0 else None
         case Difference(_, after):
             return after
+        case Delta(snapshot):
+            return snapshot
 
 
 def plan_batch(store: TableStore, read: BatchRead) -> Plan:
@@ -135,39 +144,21 @@ def _planning(store: TableStore, options: ReadOptions) -> Iterator[TableStore]:
 
 
 def _reading(store: TableStore, read: BatchRead) -> Reading:
-    return read.changes if read.changes is not None else find_reading(store, read.options)
+    return read.reading if read.reading is not None else find_reading(store, read.options)
 
 
 def _plan(store: TableStore, read: BatchRead, options: ReadOptions) -> Plan:
     splits = SplitOptions.parse(read.options)
-    reading = _reading(store, read)
-    if read.schema.primary_keys and not isinstance(reading, State):
-        raise _unmerged("incremental-between", "read two states and compare them")
-    match reading:
+    match _reading(store, read):
         case Added(since, until, changelog):
-            return plan_changes(
-                store,
-                since=since,
-                until=until,
-                changelog=changelog,
-                schema=read.schema,
-                paths=read.paths,
-                where=read.where,
-                options=splits,
-            )
+            return plan_changes(store, read.wanted, since=since, until=until, changelog=changelog)
         case Difference(before, after):
-            return plan_difference(
-                store,
-                before=before,
-                after=after,
-                schema=read.schema,
-                paths=read.paths,
-                where=read.where,
-                options=splits,
-            )
+            return plan_difference(store, read.wanted, before=before, after=after)
+        case Delta(snapshot):
+            return plan_latest_delta(store, read.wanted, snapshot)
         case State(snapshot, created_from_ms):
             own = _plan_state(store, snapshot, read, splits, created_from_ms)
-    if options.other_branch is None or read.changes is not None:
+    if options.other_branch is None or read.reading is not None:
         return own
     # Which rows come first is not known before the branches are put together.
     read = replace(read, limit=None)
@@ -182,8 +173,6 @@ def _plan_state(
     store: TableStore, snapshot: Snapshot | None, read: BatchRead, splits: SplitOptions, created_from_ms: int | None
 ) -> Plan:
     if read.schema.primary_keys:
-        if created_from_ms is not None:
-            raise _unmerged("scan.mode", "read the whole state")
         from tidelake.ops.scan.keyed import plan_keyed  # append tables do without the tree
 
         return plan_keyed(
@@ -195,6 +184,8 @@ def _plan_state(
             options=splits,
             table_options=read.options,
             optimized=read.optimized,
+            created_from_ms=created_from_ms,
+            first_of_stream=read.first_of_stream,
         )
     return plan_append(
         store,
@@ -208,10 +199,6 @@ def _plan_state(
         options=splits,
         buckets=BucketOptions.parse(read.options),
     )
-
-
-def _unmerged(option: str, hint: str) -> UnsupportedError:
-    return UnsupportedError("changes of primary-key tables are not read yet", option=option, hint=hint)
 
 
 def _filled(first: Plan, second: Plan) -> Plan:

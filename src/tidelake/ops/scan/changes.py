@@ -1,9 +1,13 @@
-"""What came into an append table between two points: the files its APPEND snapshots added, or those one state has more.
+"""What changed between two points, as splits: what snapshots added, their changelogs, or what two states differ by.
 
-What was added counts as it was added, whatever was deleted since; a state counts without its deleted rows.
+Rows of changes are not merged. Those of one bucket come in the order of their snapshots, so that the versions of a key
+keep theirs. A difference is read bucket by bucket, because only there can the two states hold versions of one key.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +16,20 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.modes import missing_range
-from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
-from tidelake.ops.scan.planner import Plan, prune_files, refuse_unreadable, splits_of
+from tidelake.ops.scan.planner import (
+    Plan,
+    partition_filter,
+    prune_buckets,
+    prune_files,
+    refuse_unreadable,
+    splits_of,
+)
+from tidelake.ops.scan.split import Split, SplitMode, bucket_splits, pack
 from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.spec.manifest import ADD, empty_entries
+from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
@@ -25,20 +38,36 @@ from tidelake.store.table_store import TableStore
 _FILE = ("partition", "bucket", "file_name")
 
 
-def plan_changes(
-    store: TableStore,
-    *,
-    since: int,
-    until: int,
-    schema: Schema,
-    paths: DataPaths,
-    where: Predicate | None,
-    options: SplitOptions,
-    changelog: bool = False,
-) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is read of changes: the columns of a schema, rows that a condition keeps, how splits are packed."""
+
+    schema: Schema
+    paths: DataPaths
+    where: Predicate | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_change(store: TableStore, snapshot_id: int) -> Snapshot | None:
+    """The snapshot with this id, or the long-lived changelog it left; None if there is neither.
+
+    Raises:
+        FormatError: its file is damaged.
+    """
+    # In this order: a changelog is there before its snapshot goes.
+    return store.snapshots.find(snapshot_id) or store.changelogs.find(snapshot_id)
+
+
+def earliest_change(store: TableStore) -> int | None:
+    """The oldest snapshot whose changes are kept, if only as a long-lived changelog."""
+    kept = (store.changelogs.earliest_id(), store.snapshots.earliest_id())
+    return min((each for each in kept if each is not None), default=None)
+
+
+def plan_changes(store: TableStore, wanted: Wanted, *, since: int, until: int, changelog: bool = False) -> Plan:
     """Plan the read of what snapshots after `since` up to `until` added, or wrote as changelog.
 
-    Compactions and overwrites are left out: they add no row that was not there, or replace what they add.
+    Compactions are left out where they bring no change, and overwrites always: they replace what they add.
 
     Raises:
         InvalidInputError: the range is upside down.
@@ -48,55 +77,200 @@ def plan_changes(
     if until < since:
         raise InvalidInputError("changes end before they begin", since=since, until=until)
     if since == until:
-        return Plan(store.snapshots.find(until) if until > 0 else None, where=where)
+        return Plan(store.snapshots.find(until) if until > 0 else None, where=wanted.where)
     earliest, latest = store.snapshots.earliest_id() or 1, store.snapshots.latest_id() or 0
+    if since < earliest - 1:
+        earliest = earliest_change(store) or earliest
     if since < earliest - 1 or until > latest:
         raise missing_range(since, until, earliest, latest)
-    snapshots = store.env.executor.map(store.snapshots.get, range(since + 1, until + 1))
-    tables = [empty_entries()]
-    metas = 0
-    for snapshot in snapshots:
-        if changelog:
-            found = (
-                () if snapshot.commit_kind is CommitKind.OVERWRITE else changelog_manifests(store.manifests, snapshot)
-            )
-        else:
-            found = delta_manifests(store.manifests, snapshot) if snapshot.commit_kind is CommitKind.APPEND else ()
-        metas += len(found)
-        if found:
-            tables.append(read_changes(store.manifests, found))
-    entries = pa.concat_tables(tables)
+
+    def read(snapshot_id: int) -> Snapshot:
+        found = find_change(store, snapshot_id)
+        if found is None:
+            raise missing_range(since, until, earliest, latest)
+        return found
+
+    snapshots = store.env.executor.map(read, range(since + 1, until + 1))
+    return plan_steps(store, wanted, snapshots, changelog=changelog)
+
+
+def plan_steps(store: TableStore, wanted: Wanted, snapshots: Sequence[Snapshot], *, changelog: bool) -> Plan:
+    """Plan the read of the changes of these snapshots, oldest first.
+
+    Raises:
+        UnsupportedError: rows lie in files that hold some columns only.
+    """
+    metas = [meta for snapshot in snapshots for meta in change_manifests(store, snapshot, changelog=changelog)]
+    entries, read = _entries(store, wanted, metas)
     entries = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshots[-1], entries)
-    return _finished(store, snapshots[-1], entries, metas, schema, paths, where, options)
+    kept = _pruned(store, entries, wanted)
+    splits = change_splits(kept, snapshots[-1].id, wanted)
+    return Plan(snapshots[-1], tuple(splits), len(metas), read, entries.num_rows, kept.num_rows, wanted.where)
 
 
-def plan_difference(
-    store: TableStore,
-    *,
-    before: Snapshot | None,
-    after: Snapshot,
-    schema: Schema,
-    paths: DataPaths,
-    where: Predicate | None,
-    options: SplitOptions,
-) -> Plan:
-    """Plan the read of the files that `after` has and `before` (None: the empty table) has not.
+def change_manifests(store: TableStore, snapshot: Snapshot, *, changelog: bool) -> tuple[ManifestMeta, ...]:
+    """The manifests of the files that hold a snapshot's changes; none where it has none that streams look at."""
+    if changelog:
+        overwrites = snapshot.commit_kind is CommitKind.OVERWRITE
+        return () if overwrites else changelog_manifests(store.manifests, snapshot)
+    return delta_manifests(store.manifests, snapshot) if snapshot.commit_kind is CommitKind.APPEND else ()
+
+
+def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted) -> list[Split]:
+    """Entries as splits whose rows are not merged, those of a bucket in the order of the entries."""
+    options = SplitOptions.parse(wanted.options)
+    if not wanted.schema.primary_keys:
+        return splits_of(entries, snapshot_id, wanted.paths, options)
+    # Files that wait for a bucket are changes of nothing yet.
+    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    return [
+        replace(bucket, files=tuple(files), raw_convertible=False, mode=SplitMode.CHANGES)
+        for bucket in bucket_splits(entries, snapshot_id, wanted.paths)
+        for files in pack(
+            bucket.files, lambda file: file.file_size, target=options.target_bytes, least=options.open_file_cost
+        )
+    ]
+
+
+def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Plan:
+    """Plan the read of an overwrite as changes: what it replaced is taken back, and what it brought follows.
+
+    The rows of an append table have no identity that could be taken back, so of those only what was added is read.
+
+    Raises:
+        UnsupportedError: rows lie in files that hold some columns only.
+    """
+    metas = delta_manifests(store.manifests, snapshot)
+    entries, read = _entries(store, wanted, metas)
+    added = entries.filter(pc.equal(entries.column("kind"), ADD))
+    refuse_unreadable(store, snapshot, entries)
+    splits: list[Split] = []
+    if wanted.schema.primary_keys:
+        gone = entries.filter(pc.not_equal(entries.column("kind"), ADD))
+        before = store.snapshots.find(snapshot.id - 1) if gone.num_rows else None
+        for part, mode, state in ((gone, SplitMode.TAKEN_BACK, before), (added, SplitMode.STATE, snapshot)):
+            part = part.filter(pc.greater_equal(part.column("bucket"), 0))
+            vectors = snapshot_vectors(store.manifests, state) if state is not None else None
+            splits += [
+                replace(bucket, mode=mode, raw_convertible=False)
+                for bucket in bucket_splits(part, snapshot.id, wanted.paths, vectors)
+            ]
+        # Stable: in each bucket what goes comes before what follows it.
+        splits.sort(key=lambda split: (split.partition, split.bucket))
+    else:
+        splits += splits_of(
+            _pruned(store, added, wanted), snapshot.id, wanted.paths, SplitOptions.parse(wanted.options)
+        )
+    return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, wanted.where)
+
+
+def plan_latest_delta(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Plan:
+    """Plan the read of the files that an APPEND snapshot added, versions of a key merged with each other.
+
+    Raises:
+        UnsupportedError: rows lie in files that hold some columns only.
+    """
+    plan = plan_steps(store, wanted, [snapshot], changelog=False)
+    if not wanted.schema.primary_keys:
+        return plan
+    whole: dict[tuple[bytes, int], Split] = {}
+    for split in plan.splits:
+        known = whole.get((split.partition, split.bucket))
+        files = split.files if known is None else known.files + split.files
+        whole[split.partition, split.bucket] = replace(split, files=files, mode=SplitMode.STATE)
+    return replace(plan, splits=tuple(whole.values()))
+
+
+# ------------------------------------------------------------------------------------------------ differences
+
+
+def plan_difference(store: TableStore, wanted: Wanted, *, before: Snapshot | None, after: Snapshot) -> Plan:
+    """Plan the read of what `after` has other than `before` (None: the empty table).
 
     Rows of an append table have no identity, so that files are compared: a row that a compaction wrote anew in between
     is read, as the format's own readers do.
 
     Raises:
+        InvalidInputError: a partition was dealt to another number of buckets in between.
         UnsupportedError: rows lie in files that hold some columns only.
     """
     metas = data_manifests(store.manifests, after)
-    entries = live_entries(store.manifests, metas)
+    partitions = partition_filter(wanted.where, wanted.schema)
+    entries = live_entries(store.manifests, metas, partitions=partitions)
     refuse_unreadable(store, after, entries)
+    if wanted.schema.primary_keys:
+        splits = _keyed_difference(store, wanted, entries, before, after)
+        kept = sum(len(split.files) for split in splits)
+        return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept, wanted.where)
     if before is not None:
         known = live_entries(store.manifests, data_manifests(store.manifests, before), columns=_FILE)
         entries = entries.take(pa.array(_not_in(entries.select(_FILE), known)))
+    kept_entries = _pruned(store, entries, wanted)
     vectors = snapshot_vectors(store.manifests, after)
-    return _finished(store, after, entries, len(metas), schema, paths, where, options, vectors)
+    splits = splits_of(kept_entries, after.id, wanted.paths, SplitOptions.parse(wanted.options), vectors)
+    return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept_entries.num_rows, wanted.where)
+
+
+def _keyed_difference(
+    store: TableStore, wanted: Wanted, after: pa.Table, older: Snapshot | None, newer: Snapshot
+) -> list[Split]:
+    """One split for each bucket whose files are not the same in both states, with all files of both.
+
+    All, because a version of a key in a file that both have is merged with those in files that only one has.
+    """
+    from tidelake.lsm.engines.build import MergeOptions  # append tables do without the tree
+    from tidelake.ops.scan.keyed import visible
+
+    partitions = partition_filter(wanted.where, wanted.schema)
+    merge = MergeOptions.parse(wanted.options)
+    buckets = BucketOptions.parse(wanted.options)
+    states: list[dict[tuple[bytes, int], Split]] = []
+    for snapshot, entries in ((older, None), (newer, after)):
+        if entries is None:
+            metas = data_manifests(store.manifests, snapshot) if snapshot is not None else ()
+            entries = live_entries(store.manifests, metas, partitions=partitions)
+            refuse_unreadable(store, newer, entries)
+        entries = visible(entries, merge, level0=True)
+        if wanted.where is not None:
+            entries = prune_buckets(entries, wanted.where, wanted.schema, buckets)
+        vectors = snapshot_vectors(store.manifests, snapshot) if snapshot is not None else None
+        splits = bucket_splits(entries, newer.id, wanted.paths, vectors)
+        states.append({(split.partition, split.bucket): split for split in splits})
+    before, now = states
+    _refuse_rescaled(before.values(), now.values(), wanted.paths)
+    found = []
+    for place in sorted({*before, *now}):
+        old, new = before.get(place), now.get(place)
+        split = new or old
+        assert split is not None
+        changed = replace(
+            split,
+            files=new.files if new else (),
+            vectors=new.vectors if new else {},
+            before=old.files if old else (),
+            before_vectors=old.vectors if old else {},
+            raw_convertible=False,
+            mode=SplitMode.DIFFERENCE,
+        )
+        if changed.places != changed.places_before:
+            found.append(changed)
+    return found
+
+
+def _refuse_rescaled(before: Iterable[Split], after: Iterable[Split], paths: DataPaths) -> None:
+    counts = {split.partition: split.total_buckets for split in before}
+    for split in after:
+        known = counts.get(split.partition, split.total_buckets)
+        if known != split.total_buckets:
+            raise InvalidInputError(
+                "states with other numbers of buckets cannot be compared bucket by bucket",
+                code="rescaled",
+                partition=paths.partition(split.partition) or "the whole table",
+                before=known,
+                after=split.total_buckets,
+                hint="read the changes of the snapshots instead: incremental-between-scan-mode=delta or changelog",
+            )
 
 
 def _not_in(entries: pa.Table, known: pa.Table) -> np.ndarray:
@@ -106,19 +280,21 @@ def _not_in(entries: pa.Table, known: pa.Table) -> np.ndarray:
     return np.sort(left.column("place").to_numpy())
 
 
-def _finished(
-    store: TableStore,
-    last: Snapshot,
-    entries: pa.Table,
-    metas: int,
-    schema: Schema,
-    paths: DataPaths,
-    where: Predicate | None,
-    options: SplitOptions,
-    vectors: pa.Table | None = None,
-) -> Plan:
-    live = entries.num_rows
-    if where is not None:
-        entries = prune_files(store, entries, where, schema)
-    splits = tuple(splits_of(entries, last.id, paths, options, vectors))
-    return Plan(last, splits, metas, metas, live, entries.num_rows, where)
+# ------------------------------------------------------------------------------------------------ entries
+
+
+def _entries(store: TableStore, wanted: Wanted, metas: Sequence[ManifestMeta]) -> tuple[pa.Table, int]:
+    """The entries of manifests in the partitions that may be wanted, and how many manifests were read."""
+    partitions = partition_filter(wanted.where, wanted.schema)
+    read = partitions.prune(metas)
+    if not read:
+        return empty_entries(), 0
+    return read_changes(store.manifests, read, partitions=partitions), len(read)
+
+
+def _pruned(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table:
+    """Without the files that hold no wanted row: nothing is merged, so that each row speaks for itself."""
+    if wanted.where is None or not entries.num_rows:
+        return entries
+    entries = prune_buckets(entries, wanted.where, wanted.schema, BucketOptions.parse(wanted.options))
+    return prune_files(store, entries, wanted.where, wanted.schema)

@@ -19,12 +19,12 @@ from tidelake.errors import UnsupportedError
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
-from tidelake.lsm.engines.build import MergeEngine, MergeOptions
+from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOptions
 from tidelake.lsm.files import RunFile, run_files
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.ops.scan.planner import Plan, files_that_may_match, find_live, never, prune_buckets
+from tidelake.ops.scan.planner import Plan, created_since, files_that_may_match, find_live, never, prune_buckets
 from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, staged_entries
 from tidelake.ops.scan.split import Split, bucket_codes, bucket_splits, pack
 from tidelake.spec.layout import POSTPONE_BUCKET
@@ -52,10 +52,14 @@ def plan_keyed(
     options: SplitOptions,
     table_options: Mapping[str, str],
     optimized: bool = False,
+    created_from_ms: int | None = None,
+    first_of_stream: bool = False,
 ) -> Plan:
     """Plan the read of a primary-key table at a snapshot, with the columns of `schema`.
 
-    `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else.
+    `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else;
+    `created_from_ms` only files made at or after that time. `first_of_stream` reads what the changes of later snapshots
+    continue: where compactions write the changelog, files that are still to be compacted come with it.
 
     Raises:
         NotFoundError: the table was dropped.
@@ -73,12 +77,17 @@ def plan_keyed(
     if live is None:
         return Plan(None, where=where)
     merge = MergeOptions.parse(table_options)
-    waiting = _waiting(live.entries, table_options) if not optimized else live.entries.slice(0, 0)
+    none = live.entries.slice(0, 0)
+    waiting = none if optimized or first_of_stream else _waiting(live.entries, table_options)
     apart = pc.is_in(live.entries.column("partition"), value_set=waiting.column("partition").combine_chunks().unique())
-    entries = visible(live.entries.filter(pc.invert(apart)), merge)
-    if optimized:
-        lowest = CompactionOptions.parse(table_options).num_levels - 1
-        entries = entries.filter(pc.equal(entries.column("level"), lowest))
+    entries = visible(live.entries.filter(pc.invert(apart)), merge, level0=first_of_stream or None)
+    levels = CompactionOptions.parse(table_options).num_levels
+    if optimized or (first_of_stream and merge.changelog_producer is ChangelogProducer.FULL_COMPACTION):
+        entries = entries.filter(pc.equal(entries.column("level"), levels - 1))
+    elif first_of_stream and merge.changelog_producer is ChangelogProducer.LOOKUP:
+        entries = entries.filter(pc.greater(entries.column("level"), 0))
+    if created_from_ms is not None:
+        entries = created_since(entries, created_from_ms)
     if where is not None:
         entries = entries.slice(0, 0) if never(where) else entries
         entries = prune_buckets(entries, where, schema, BucketOptions.parse(table_options))
@@ -121,10 +130,13 @@ def staged_splits(
     return splits
 
 
-def visible(entries: pa.Table, merge: MergeOptions) -> pa.Table:
-    """The files that a batch read looks at: none that wait for a bucket, none on level 0 where that may lose."""
+def visible(entries: pa.Table, merge: MergeOptions, *, level0: bool | None = None) -> pa.Table:
+    """The files that a batch read looks at: none that wait for a bucket, none on level 0 where that may lose.
+
+    `level0` tells whether level 0 is looked at, whatever batch reads do.
+    """
     keep = pc.greater_equal(entries.column("bucket"), 0)
-    if merge.level0_waits:
+    if not (not merge.level0_waits if level0 is None else level0):
         keep = pc.and_(keep, pc.greater(entries.column("level"), 0))
     return entries.filter(keep)
 

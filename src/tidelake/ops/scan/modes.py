@@ -125,6 +125,11 @@ class ModeContext(OptionGroup):
         "tag.creation-period-duration", None, doc="Time between two automatic tags.", affects=_READ
     )
 
+    @property
+    def without_changelog(self) -> bool:
+        """Whether nobody makes a changelog."""
+        return self.producer.strip().lower() == "none"
+
 
 # ------------------------------------------------------------------------------------------------ from options
 
@@ -233,7 +238,14 @@ class Difference:
     after: Snapshot
 
 
-Reading: TypeAlias = State | Added | Difference
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The files that one snapshot added."""
+
+    snapshot: Snapshot
+
+
+Reading: TypeAlias = State | Added | Difference | Delta
 
 NOTHING: Final = Added(0, 0)
 """A read that finds no row."""
@@ -251,10 +263,10 @@ def find_reading(store: TableStore, options: Mapping[str, str]) -> Reading:
     modes = ModeOptions.parse(options)
     match start.mode:
         case ScanMode.LATEST_DELTA:
-            newest = store.snapshots.latest_id() or 0
-            return Added(max(newest - 1, 0), newest)
+            latest = store.snapshots.latest()
+            return Delta(latest) if latest is not None else NOTHING
         case ScanMode.COMPACTED_FULL:
-            return State(_newest_compacted(store, ModeContext.parse(options)))
+            return State(newest_compacted(store, ModeContext.parse(options)))
         case ScanMode.FROM_FILE_CREATION_TIME:
             return State(store.snapshots.latest(), modes.file_creation_ms)
         case ScanMode.FROM_CREATION_TIMESTAMP:
@@ -265,7 +277,8 @@ def find_reading(store: TableStore, options: Mapping[str, str]) -> Reading:
     return State(resolve(store, TravelOptions.parse(options)))
 
 
-def _newest_compacted(store: TableStore, context: ModeContext) -> Snapshot | None:
+def newest_compacted(store: TableStore, context: ModeContext) -> Snapshot | None:
+    """The newest snapshot that a compaction made, a full one where the options tell which are; else the newest."""
     every = context.delta_commits or 1
     wanted = context.delta_commits is not None or context.producer == "full-compaction"
     for snapshot in store.snapshots.newest_first():
@@ -285,20 +298,53 @@ def _since_creation(store: TableStore, time_ms: int) -> State:
 # ------------------------------------------------------------------------------------------------ incremental
 
 
+def find_changes(
+    store: TableStore, options: Mapping[str, str], *, since: int | str | None = None, until: int | str | None = None
+) -> Reading:
+    """What is read for the changes after one snapshot or tag up to another (None: the newest snapshot).
+
+    Without `since` the options say what; one of those for incremental reads has to be set then.
+
+    Raises:
+        InvalidInputError: nothing says since when, or options contradict each other.
+        NotFoundError: a snapshot or tag is not there.
+        UnsupportedError: tags of a period that is not known.
+    """
+    modes, context = ModeOptions.parse(options), ModeContext.parse(options)
+    if since is None:
+        if plan_start(options).mode is not ScanMode.INCREMENTAL or until is not None:
+            raise InvalidInputError(
+                "nothing says since when changes are read", hint="give since=, or set incremental-between"
+            )
+        return _incremental(store, modes, context)
+    if until is None:
+        until = store.snapshots.latest_id() or 0
+    if isinstance(since, str) and isinstance(until, str):
+        return _between(store, since, until, _mode_of(modes, context), by_snapshot=modes.tag_to_snapshot)
+    first, last = (read_tag(store, each).id if isinstance(each, str) else each for each in (since, until))
+    return _range(store, first, last, _mode_of(modes, context))
+
+
 def _incremental(store: TableStore, modes: ModeOptions, context: ModeContext) -> Reading:
-    mode = modes.between_mode
-    if mode is IncrementalMode.AUTO:
-        mode = IncrementalMode.DELTA if context.producer.strip().lower() == "none" else IncrementalMode.CHANGELOG
+    mode = _mode_of(modes, context)
     if modes.between is not None:
-        return _between(store, modes.between, mode, by_snapshot=modes.tag_to_snapshot)
+        form = "two snapshot ids or two tags, such as 5,10"
+        start, end = _pair("incremental-between", modes.between, form)
+        return _between(store, start, end, mode, by_snapshot=modes.tag_to_snapshot)
     if modes.between_times is not None:
         return _between_times(store, modes.between_times, mode)
     assert modes.to_auto_tag is not None
     return _to_auto_tag(store, modes.to_auto_tag, context)
 
 
-def _between(store: TableStore, text: str, mode: IncrementalMode, *, by_snapshot: bool) -> Reading:
-    start, end = _pair("incremental-between", text, "two snapshot ids or two tags, such as 5,10")
+def _mode_of(modes: ModeOptions, context: ModeContext) -> IncrementalMode:
+    if modes.between_mode is not IncrementalMode.AUTO:
+        return modes.between_mode
+    return IncrementalMode.DELTA if context.without_changelog else IncrementalMode.CHANGELOG
+
+
+def _between(store: TableStore, start: str, end: str, mode: IncrementalMode, *, by_snapshot: bool) -> Reading:
+    text = f"{start},{end}"
     tags = tag_names(store)
     if start in tags and end in tags:
         before, after = read_tag(store, start), read_tag(store, end)
@@ -320,7 +366,11 @@ def _between(store: TableStore, text: str, mode: IncrementalMode, *, by_snapshot
         )
     if until < since:
         raise _upside_down("incremental-between", text)
-    if mode is not IncrementalMode.DIFF or since == until:
+    return _range(store, since, until, mode)
+
+
+def _range(store: TableStore, since: int, until: int, mode: IncrementalMode) -> Reading:
+    if mode is not IncrementalMode.DIFF or since >= until:
         return Added(since, until, changelog=mode is IncrementalMode.CHANGELOG)
     # Before the first snapshot the table was empty; of a later one that has expired nobody knows what it held.
     empty = since == 0 and store.snapshots.earliest_id() == 1

@@ -83,3 +83,15 @@ class ReadOptions(OptionGroup):
     def forgiving(self) -> bool:
         """Whether files may be left out, so that rows are counted by reading them."""
         return self.ignore_corrupt_files or self.ignore_lost_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewOptions(OptionGroup):
+    """What the views of changes show of a row beside its kind and columns."""
+
+    sequence_number: bool = option(
+        "table-read.sequence-number.enabled",
+        False,
+        doc="Audit log and binlog of a primary-key table show sequence numbers.",
+        affects=_READ,
+    )

@@ -90,9 +90,7 @@ def plan_append(
     if live is None:
         return Plan(None, where=where)
     if created_from_ms is not None:
-        made = live.entries.column("creation_time_ms")
-        recent = pc.fill_null(pc.greater_equal(made, as_local_ms(created_from_ms)), True)
-        live = replace(live, entries=live.entries.filter(recent))
+        live = replace(live, entries=created_since(live.entries, created_from_ms))
     entries = live.entries
     if where is not None:
         entries = entries.slice(0, 0) if never(where) else prune_buckets(entries, where, schema, buckets)
@@ -104,6 +102,12 @@ def plan_append(
         else:
             entries = _enough_rows(entries, limit, live.vectors)
     return live.plan(entries, splits_of(entries, live.snapshot.id, paths, options, live.vectors))
+
+
+def created_since(entries: pa.Table, time_ms: int) -> pa.Table:
+    """The files made at or after a time, and those that do not tell."""
+    made = entries.column("creation_time_ms")
+    return entries.filter(pc.fill_null(pc.greater_equal(made, as_local_ms(time_ms)), True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +148,20 @@ def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | N
         store.refuse_dropped()
         return None
     metas = data_manifests(store.manifests, snapshot)
-    partitions: PartitionFilter = EVERY_PARTITION
-    if where is not None and schema.partition_keys:
-        of_partition = restrict(where, frozenset(schema.partition_keys))
-        if of_partition.columns():
-            partitions = PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
+    partitions = partition_filter(where, schema)
     read = partitions.prune(metas)
     entries = live_entries(store.manifests, read, partitions=partitions)
     refuse_unreadable(store, snapshot, entries)
     return Live(snapshot, entries, len(metas), len(read), where, snapshot_vectors(store.manifests, snapshot))
+
+
+def partition_filter(where: Predicate | None, schema: Schema) -> PartitionFilter:
+    """The partitions that may hold a row which a condition keeps."""
+    if where is not None and schema.partition_keys:
+        of_partition = restrict(where, frozenset(schema.partition_keys))
+        if of_partition.columns():
+            return PartitionPredicate(of_partition, tuple(schema.partition_keys), tuple(schema.partition_types))
+    return EVERY_PARTITION
 
 
 def never(where: Predicate) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import pairwise
 from typing import TypeVar
 
@@ -18,6 +19,19 @@ from tidelake.store.paths import DataPaths
 from tidelake.store.vectors import FileVector
 
 T = TypeVar("T")
+
+
+class SplitMode(Enum):
+    """What the rows of a split are."""
+
+    STATE = "state"
+    """Rows of the table: versions of a key are merged."""
+    CHANGES = "changes"
+    """Every row of the files as it lies there, with its kind."""
+    TAKEN_BACK = "taken-back"
+    """The merged rows of files that are gone, each as a deletion."""
+    DIFFERENCE = "difference"
+    """What the merged rows of the files have other than those of the files before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +56,16 @@ class Split:
     """Files of the partition with rows that wait for a bucket: those of this one are merged in."""
     staged_path: str = ""
     """The folder of the staged files."""
+    mode: SplitMode = SplitMode.STATE
+    before: tuple[DataFile, ...] = ()
+    """Files of the earlier state, where a difference is read."""
+    before_vectors: Mapping[str, FileVector] = field(default_factory=dict, hash=False)
+    """The deletion vectors of those files."""
 
     @property
     def row_count(self) -> int:
         """Physical rows of the files."""
-        return sum(file.row_count for file in self.files)
+        return sum(file.row_count for file in (*self.files, *self.before))
 
     @property
     def live_row_count(self) -> int | None:
@@ -58,13 +77,23 @@ class Split:
     @property
     def size(self) -> int:
         """Bytes of the files."""
-        return sum(file.file_size for file in self.files)
+        return sum(file.file_size for file in (*self.files, *self.before))
 
     def with_files(self, files: Iterable[DataFile]) -> Split:
         """The same split with some of its files, and with no more vectors than they have."""
         chosen = tuple(files)
         vectors = {each.file_name: self.vectors[each.file_name] for each in chosen if each.file_name in self.vectors}
         return replace(self, files=chosen, vectors=vectors)
+
+    @property
+    def places(self) -> frozenset[tuple[str, int, FileVector | None]]:
+        """The files with all that decides how they are merged: their levels, and which rows are deleted."""
+        return frozenset((each.file_name, each.level, self.vectors.get(each.file_name)) for each in self.files)
+
+    @property
+    def places_before(self) -> frozenset[tuple[str, int, FileVector | None]]:
+        """The same of the files of the earlier state."""
+        return frozenset((each.file_name, each.level, self.before_vectors.get(each.file_name)) for each in self.before)
 
     def path_of(self, file: DataFile) -> str:
         """Where a file of the split lies, relative to the table."""

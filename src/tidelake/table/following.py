@@ -1,0 +1,246 @@
+"""An endless iterator over the changes of a table, and where a named consumer of them stands.
+
+A change belongs to whoever took it until it is acknowledged, by `ack()` or by asking for the next one. Only then is the
+consumer's progress saved. Whatever stops the work before (an error, a kill, Ctrl-C, the end of a loop), a change that
+was not acknowledged comes again: every change is delivered at least once, and exactly once to whoever can tell by
+`snapshot_id` that a change was handled before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from tidelake.io.clock import Clock
+from tidelake.notebook import plain
+from tidelake.ops.scan.follow import Follower, Pause, Step
+from tidelake.query import Scan
+from tidelake.spec.consumer import Consumer
+from tidelake.store.consumers import ConsumerStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+_NAP_S: Final = 0.5
+"""How long a wait lasts at most before it is looked whether someone closed the stream."""
+
+
+class Progress:
+    """Where a consumer stands. Saved positions never go back."""
+
+    def __init__(
+        self, consumers: ConsumerStore, consumer: str, clock: Clock, *, rarely_s: float, alive_s: float
+    ) -> None:
+        """Keep the progress of a consumer.
+
+        Args:
+            consumers: where it is kept.
+            consumer: its id.
+            clock: tells how long ago it was saved.
+            rarely_s: seconds between two saves that nobody asked for; 0 saves every time.
+            alive_s: seconds after which it is saved again although it did not move, so that nobody forgets it.
+        """
+        self._consumers, self._consumer, self._clock = consumers, consumer, clock
+        self._rarely_s, self._alive_s = rarely_s, alive_s
+        self._known = consumers.find(consumer)
+        self._saved = 0
+        self._saved_at: float | None = None
+
+    @property
+    def resumed(self) -> int | None:
+        """The snapshot that was still to be read when the stream was opened."""
+        return None if self._known is None else max(self._known.next_snapshot, 1)
+
+    def save(self, next_id: int, *, now: bool) -> None:
+        """Note that everything before a snapshot is read.
+
+        Raises:
+            StorageError: the storage failed; the change comes again.
+        """
+        if next_id < self._saved or (next_id == self._saved and not self._is_old(self._alive_s)):
+            return
+        if not now and self._rarely_s and not self._is_old(self._rarely_s):
+            return
+        unknown = {} if self._known is None else self._known.unknown
+        self._consumers.write(self._consumer, Consumer(next_snapshot=next_id, unknown=unknown))
+        self._saved, self._saved_at = next_id, self._clock.monotonic()
+
+    def _is_old(self, seconds: float) -> bool:
+        return self._saved_at is None or self._clock.monotonic() - self._saved_at >= seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one snapshot changed, or (`full`) the whole state that a stream begins with. First column `rowkind`.
+
+    Nothing is read before rows are asked for, and they may be asked for again as long as the snapshot is kept.
+    """
+
+    snapshot_id: int
+    full: bool
+    commit_kind: str
+    time_ms: int
+    watermark: int | None
+    rows: Scan = field(repr=False)
+    """The rows as a lazy read, which knows all the forms they can take."""
+    _following: Following = field(repr=False, compare=False)
+    _next_id: int = field(repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self.rows.arrow_schema
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches."""
+        return self.rows.to_batches()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return self.rows.to_arrow()
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a Polars frame."""
+        return self.rows.to_polars()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas frame.
+
+        Raises:
+            InvalidInputError: pandas is not installed.
+        """
+        return self.rows.to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+    def ack(self) -> None:
+        """Say that the change is handled: the consumer, if there is one, does not get it again.
+
+        Raises:
+            StorageError: the storage failed; the change comes again.
+        """
+        self._following.acknowledge(self._next_id, now=True)
+
+
+class Following(Iterator[Change], AbstractContextManager["Following"]):
+    """The changes of a table, one snapshot at a time, as they are committed."""
+
+    def __init__(
+        self,
+        scan: Scan,
+        follower: Follower,
+        progress: Progress | None,
+        *,
+        poll_s: float,
+        timeout_s: float | None,
+        until: int | None,
+    ) -> None:
+        """Follow; nothing is looked at before the first change is asked for."""
+        self._scan, self._follower, self._progress = scan, follower, progress
+        self._poll_s, self._timeout_s, self._until = poll_s, timeout_s, until
+        self._pending: int | None = None
+        """The position behind the change that was handed out last, until it is acknowledged."""
+        self._handled = 0
+        """The position behind what is acknowledged."""
+        self._closed = False
+
+    def __repr__(self) -> str:
+        place = "not begun" if self._follower.next_id is None else f"next snapshot {self._follower.next_id}"
+        return plain(f"Following({self._scan.name}: {place}{', closed' if self._closed else ''})")
+
+    @property
+    def next_snapshot(self) -> int | None:
+        """The snapshot that is looked at next; None before it is known where the stream begins."""
+        return self._follower.next_id
+
+    def __next__(self) -> Change:
+        """Wait for the next change. The one before it counts as handled.
+
+        Raises:
+            NotFoundError: the next snapshot expired before it was read, or the table was rolled back or created anew.
+        """
+        if self._pending is not None:
+            self.acknowledge(self._pending, now=False)
+        clock = self._scan.store.env.clock
+        waited_since = clock.monotonic()
+        while not self._closed:
+            begun = self._follower.next_id is not None
+            step = Pause.END if self._is_past_the_end() else self._follower.step()
+            if isinstance(step, Step) and not self._is_past_the_end(step.snapshot.id):
+                if not begun and not step.full:
+                    self._save(step.snapshot.id)
+                return self._handed_out(step)
+            if step is not Pause.WAIT:
+                break
+            # Nothing is in anybody's hands: what has no changes to read is behind us.
+            if self._follower.next_id is not None:
+                self._save(self._follower.next_id, now=False)
+            if self._is_past_the_end():
+                break
+            if self._timeout_s is not None and clock.monotonic() - waited_since >= self._timeout_s:
+                break
+            self._wait(clock, waited_since)
+        self.close()
+        raise StopIteration
+
+    def _is_past_the_end(self, snapshot_id: int | None = None) -> bool:
+        at = self._follower.next_id if snapshot_id is None else snapshot_id
+        return self._until is not None and at is not None and at > self._until
+
+    def _handed_out(self, step: Step) -> Change:
+        self._pending = step.next_id
+        snapshot = step.snapshot
+        return Change(
+            snapshot.id,
+            step.full,
+            snapshot.commit_kind.value,
+            snapshot.time_ms,
+            snapshot.watermark,
+            replace(self._scan, planned=step.plan),
+            self,
+            step.next_id,
+        )
+
+    def _wait(self, clock: Clock, since: float) -> None:
+        until = clock.monotonic() + self._poll_s
+        if self._timeout_s is not None:
+            until = min(until, since + self._timeout_s)
+        while (left := until - clock.monotonic()) > 0 and not self._closed:
+            clock.sleep(min(left, _NAP_S))
+
+    def acknowledge(self, next_id: int, *, now: bool) -> None:
+        """Note that everything before a snapshot is handled.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        self._handled = max(self._handled, next_id)
+        self._save(next_id, now=now)
+        if self._pending is not None and next_id >= self._pending:
+            self._pending = None
+
+    def _save(self, next_id: int, *, now: bool = True) -> None:
+        if self._progress is not None:
+            self._progress.save(next_id, now=now)
+
+    def close(self) -> None:
+        """End the stream, also from another thread. A change that was not acknowledged comes again.
+
+        Raises:
+            StorageError: progress that was not saved yet could not be; what it covers comes again.
+        """
+        self._closed = True
+        if self._handled:
+            self._save(self._handled)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
