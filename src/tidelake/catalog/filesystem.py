@@ -23,10 +23,12 @@ from tidelake.ops.define.schemas import run_create
 from tidelake.options import option_text
 from tidelake.spec.arrow_types import from_arrow
 from tidelake.spec.layout import SCHEMA_PREFIX, TableLayout, database_dir, parse_database_dir, parse_numbered, table_dir
+from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schema import Schema, new_schema
 from tidelake.spec.types import DataType
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table, load_table, open_table
+from tidelake.table.views import view_of
 
 SHOWN = 50
 """Databases that a notebook shows."""
@@ -107,19 +109,19 @@ class Lake:
     def table(self, name: str) -> Table:
         """Open a table by `database.table`, or one of its branches by `database.table$branch_name`.
 
+        Behind either, `$audit_log`, `$binlog` and `$ro` open a view that is only read.
+
         Raises:
             NotFoundError: there is no such table or branch.
             InvalidInputError: the name is not usable.
         """
-        base, dollar, part = name.partition(_SYSTEM_SEPARATOR)
-        if not dollar:
-            return load_table(self._env_of(name), name)
-        branch = part.removeprefix(_BRANCH_PART)
-        if branch == part or _SYSTEM_SEPARATOR in branch:
-            raise InvalidInputError(
-                "system tables are not opened by name", name=ascii(name[:80]), hint="use table(…).inspect"
-            )
-        return load_table(self._env_of(base), name, branch=branch)
+        base, *parts = name.split(_SYSTEM_SEPARATOR)
+        branch = MAIN_BRANCH
+        if parts and parts[0].startswith(_BRANCH_PART):
+            branch = parts.pop(0).removeprefix(_BRANCH_PART)
+        view = _SYSTEM_SEPARATOR.join(parts)
+        found = load_table(self._env_of(base), name.removesuffix(f"{_SYSTEM_SEPARATOR}{view}"), branch=branch)
+        return view_of(found, view) if parts else found
 
     def __contains__(self, name: str) -> bool:
         database, table = split_name(name)

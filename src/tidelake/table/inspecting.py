@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelake.ops.inspect import file_tables, system_tables
 from tidelake.ops.scan.travel import TravelOptions, resolve
-from tidelake.query import Scan
+from tidelake.query import Scan, Shape
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.table_store import TableStore
@@ -78,9 +78,21 @@ class Inspect:
 
     def ro(self) -> pa.Table:
         """The rows as the last full compactions left them: nothing is merged, newer rows are not seen."""
+        return self._scan(Shape.ROWS).read_optimized().to_arrow()
+
+    def audit_log(self) -> Scan:
+        """The rows with their kinds in front, deletions that are not compacted away included; read lazily."""
+        return self._scan(Shape.AUDIT_LOG)
+
+    def binlog(self) -> Scan:
+        """The same, every column as a list: an update is one row with what was and what is; read lazily."""
+        return self._scan(Shape.BINLOG)
+
+    def _scan(self, shape: Shape) -> Scan:
         names = self.store.schema.names
-        scan = Scan(name="", store=self.store, paths=self._paths(), columns=names, options=self.given)
-        return scan.read_optimized().to_arrow()
+        return Scan(
+            name=shape.value, store=self.store, paths=self._paths(), columns=names, options=self.given, shape=shape
+        )
 
     def _paths(self) -> DataPaths:
         return DataPaths(self.store.layout, self.store.schema, PathOptions.parse(self.store.schema.options))

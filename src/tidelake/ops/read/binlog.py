@@ -57,8 +57,8 @@ def _heads(batch: pa.RecordBatch) -> np.ndarray:
 
 def _packed(batch: pa.RecordBatch, heads: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
     offsets = pa.array(np.append(heads, batch.num_rows), pa.int32())
-    first = pa.array(heads)
-    kinds = batch.column(0).take(first)
+    last = pa.array(np.append(heads[1:], batch.num_rows) - 1)
+    kinds = batch.column(0).take(pa.array(heads))
     front = {batch.schema.names[0]: pc.if_else(pc.equal(kinds, _BEFORE), _AFTER, kinds)}
     columns = []
     for field, values in zip(schema, batch.columns, strict=True):
@@ -67,5 +67,5 @@ def _packed(batch: pa.RecordBatch, heads: np.ndarray, schema: pa.Schema) -> pa.R
         elif pa.types.is_list(field.type) and field.type != values.type:
             columns.append(pa.ListArray.from_arrays(offsets, values, type=field.type))
         else:
-            columns.append(values.take(first))
+            columns.append(values.take(last))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
