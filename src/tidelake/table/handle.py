@@ -26,7 +26,7 @@ from tidelake.ops.maintain.check import CheckReport, check_table
 from tidelake.ops.maintain.deep_check import check_rows
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.travel import TravelOptions, resolve
+from tidelake.ops.scan.travel import STREAM_PLACES, TravelOptions, resolve
 from tidelake.options import option_text
 from tidelake.spec.avro import codec_name
 from tidelake.spec.evolution import (
@@ -137,14 +137,16 @@ class Table(Reading, Maintenance):
             points["scan.watermark"] = str(watermark)
         if len(points) != 1:
             raise InvalidInputError("give exactly one point in time", given=", ".join(points) or "none")
-        return self.with_options(points)
+        moved = self.with_options(points)
+        resolve(self.store, TravelOptions.parse(moved.dynamic))
+        return moved
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with dynamic options: `scan.*`, file formats and so on; None takes one of them back.
 
         Raises:
             InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
-            NotFoundError: there is no such snapshot, tag or branch.
+            NotFoundError: there is no such tag or branch.
         """
         texts = {key: option_text(key, value) for key, value in options.items() if value is not None}
         warn_unknown(texts)
@@ -163,7 +165,12 @@ class Table(Reading, Maintenance):
         travel = TravelOptions.parse(dynamic)
         schema = self.store.schema
         if travel.given:
-            point = resolve(self.store, travel)
+            try:
+                point = resolve(self.store, travel)
+            except NotFoundError:
+                if not (travel.given <= STREAM_PLACES):
+                    raise
+                point = None  # a stream may begin with a snapshot that is gone or still to come; a scan says so itself
             schema = self.store.schemas.get(point.schema_id) if point else schema
         return replace(self, store=replace(self.store, schema=schema), dynamic=dynamic)
 

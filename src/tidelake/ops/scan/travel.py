@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from tidelake.errors import InvalidInputError, NotFoundError
@@ -15,6 +16,8 @@ from tidelake.spec.tag import tag_from_json
 from tidelake.store.table_store import TableStore
 
 _READ = (Affects.READ,)
+STREAM_PLACES: Final = frozenset({"scan.snapshot-id", "scan.timestamp-millis", "scan.timestamp"})
+"""Options that also say where a stream begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
