@@ -18,6 +18,7 @@ from tidelake.ops.maintain.branches import (
     plan_fast_forward,
     run_fast_forward,
 )
+from tidelake.ops.maintain.changelogs import ChangelogPlan, plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
 from tidelake.ops.maintain.expire import ExpireOptions, ExpirePlan, ExpireResult, plan_expire, run_expire
 from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
@@ -112,7 +113,6 @@ class Maintenance(Writing):
         Raises:
             InvalidInputError: the numbers contradict each other.
             CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
-            UnsupportedError: changelogs of the table outlive their snapshots.
         """
         options = ExpireOptions.parse(self.options)
         plan = plan_expire(
@@ -125,6 +125,38 @@ class Maintenance(Writing):
             max_deletes=max_deletes,
         )
         return plan if plan_only else run_expire(self.store, plan, options)
+
+    def expire_changelogs(
+        self,
+        older_than: Moment | timedelta | None = None,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        max_deletes: int | None = None,
+        *,
+        delete_all: bool = False,
+        plan_only: bool = False,
+    ) -> ChangelogPlan | ExpireResult:
+        """Expire changelogs that outlived their snapshots, with the files that only they hold.
+
+        What is not given is as the table's options say (`changelog.num-retained.*`, `changelog.time-retained`).
+        `older_than` is a moment, or how long ago it was. Consumers hold back what they have still to read;
+        `delete_all` takes everything else. `plan_only` tells what would go.
+
+        Raises:
+            InvalidInputError: the numbers contradict each other.
+            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+        """
+        plan = plan_changelog_expiry(
+            self.store,
+            self.paths,
+            self.options,
+            older_than_ms=None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms()),
+            retain_max=retain_max,
+            retain_min=retain_min,
+            max_deletes=max_deletes,
+            delete_all=delete_all,
+        )
+        return plan if plan_only else run_changelog_expiry(self.store, plan, ExpireOptions.parse(self.options))
 
     def remove_orphans(
         self, older_than: Moment | timedelta = timedelta(days=1), *, plan_only: bool = True

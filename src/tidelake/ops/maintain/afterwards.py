@@ -11,6 +11,7 @@ from dataclasses import replace
 from tidelake.errors import CommitConflictError, TidelakeError
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import TableShape
+from tidelake.ops.maintain.changelogs import plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import ConsumerOptions, run_consumer_expiry
 from tidelake.ops.maintain.expire import ExpireOptions, plan_expire, run_expire
 from tidelake.ops.maintain.tags import TagOptions, run_tag_expiry
@@ -45,6 +46,11 @@ def run_afterwards(
         if done.left:
             warnings.append(f"committed, but {len(done.left)} expired files were left: {done.reason}")
 
+    def expire_changelogs() -> None:
+        how = ExpireOptions.parse(options)
+        if how.decoupled:
+            run_changelog_expiry(store, plan_changelog_expiry(store, paths, options), how)
+
     try:
         if TableShape.parse(options).write_only:
             return result
@@ -55,4 +61,5 @@ def run_afterwards(
     attempt("expiring tags", expire_tags)
     attempt("forgetting idle consumers", lambda: run_consumer_expiry(store, ConsumerOptions.parse(options)))
     attempt("expiring snapshots", expire_snapshots)
+    attempt("expiring changelogs", expire_changelogs)
     return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result

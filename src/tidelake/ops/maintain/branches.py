@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.fileio import FileIO
 from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
-from tidelake.ops.maintain.rollback import rewind_progress, without_lost_changelog
+from tidelake.ops.maintain.rollback import remove_changelogs, rewind_progress, without_lost_changelog
 from tidelake.ops.maintain.tags import created, tag_store
 from tidelake.spec.layout import LATEST, TableLayout, branch_dir
 from tidelake.spec.names import MAIN_BRANCH
@@ -127,6 +127,7 @@ class ForwardPlan:
     written_schemas: tuple[int, ...] = ()
     removed_tags: tuple[str, ...] = ()
     written_tags: tuple[str, ...] = ()
+    removed_changelogs: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -177,6 +178,7 @@ def plan_fast_forward(store: TableStore, name: str) -> ForwardPlan:
         written_tags=tuple(
             tag for tag, file in sorted(their_tags.items()) if _differs(io, main.tag_path(tag), file.path)
         ),
+        removed_changelogs=tuple(each for each in reversed(store.changelogs.ids()) if each >= start),
     )
 
 
@@ -215,6 +217,7 @@ def run_fast_forward(store: TableStore, plan: ForwardPlan) -> None:
     rewind_progress(store, (each for each in map(store.snapshots.find, plan.removed_snapshots) if each is not None))
     for snapshot_id in plan.removed_snapshots:
         store.snapshots.delete(snapshot_id)
+    remove_changelogs(store, plan.removed_changelogs)
     for schema_id in plan.removed_schemas:
         io.delete(main.schema_path(schema_id))
     for schema_id in plan.written_schemas:

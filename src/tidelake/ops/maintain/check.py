@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 
 from tidelake.errors import NotFoundError, TidelakeError, UnsupportedError
 from tidelake.notebook import html_card, html_table, plain
+from tidelake.ops.maintain.expire import streams_read_data
+from tidelake.ops.maintain.reachable import Reader, made_by_compactions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.spec.index_manifest import DeletionVectorRange
@@ -38,7 +40,7 @@ from tidelake.spec.layout import (
 from tidelake.spec.manifest import ADD, DELETE, identities, merge_entries
 from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schema import schema_violations
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.spec.tag import tag_from_json
 from tidelake.store.external import open_external
 from tidelake.store.paths import DataPaths
@@ -119,6 +121,8 @@ class _Walk:
     findings: list[Finding] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    """Files that may be there or not."""
     external: dict[str, int] = field(default_factory=dict)
     """Sizes of the files outside the table, by their addresses."""
 
@@ -172,7 +176,41 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
             _check_runs(store, walk, state, place)
             _check_vectors(store, walk, paths, snapshot, state, place)
     _check_tags(store, walk, paths)
+    _check_changelogs(store, walk, paths)
     return ids, state
+
+
+def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
+    """What streams read of long-lived changelogs is there; of the rest they may have lost some or all."""
+    reads_data = streams_read_data(store, store.schema.options)
+    for changelog_id in store.changelogs.ids():
+        place = store.layout.changelog_path(changelog_id)
+        try:
+            changelog = store.changelogs.get(changelog_id)
+            metas = list(changelog_manifests(store.manifests, changelog))
+            needed = changelog.commit_kind is CommitKind.APPEND and reads_data
+            metas += delta_manifests(store.manifests, changelog) if needed else ()
+            entries = read_changes(store.manifests, metas)
+        except TidelakeError as error:
+            walk.error("I2", str(error), place)
+            continue
+        _reach_data(walk, entries.filter(pc.equal(entries.column("kind"), ADD)), paths)
+        lists = (changelog.changelog_manifest_list, changelog.delta_manifest_list if needed else None)
+        names = (*(meta.file_name for meta in metas), *(each for each in lists if each is not None))
+        walk.reached.update(map(store.layout.manifest_path, names))
+        if reads_data:
+            _reach_kept(store, walk, paths, changelog)
+
+
+def _reach_kept(store: TableStore, walk: _Walk, paths: DataPaths, changelog: Snapshot) -> None:
+    """What a changelog of data files holds besides: it is no orphan where it is there, and no loss where it is not."""
+    reader = Reader(store.manifests, paths)
+    walk.kept |= reader.readable_metadata(changelog)
+    try:
+        entries = reader.changes(reader.delta(changelog))
+    except TidelakeError:
+        return
+    walk.kept.update(reader.located(entries.filter(pc.invert(made_by_compactions(entries)))).column("path").to_pylist())
 
 
 def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
@@ -369,7 +407,7 @@ def _check_files(store: TableStore, walk: _Walk) -> list[str]:
             walk.error("I2", f"file has {found[path]} bytes instead of {walk.sizes[path]}", path)
     for address, size in sorted(walk.external.items()):
         _check_external(store, walk, address, size)
-    orphans = sorted(set(found) - walk.reached)
+    orphans = sorted(set(found) - walk.reached - walk.kept)
     for path in orphans[:20]:
         walk.findings.append(Finding("I10", Severity.REMARK, "file is reached by no snapshot", path))
     return orphans

@@ -8,19 +8,26 @@
 * manifests, manifest lists, index files and statistics that the first snapshot that stays does not reach.
 
 Everything that another snapshot, a tag, another branch or a long-lived changelog holds stays. The order of the act
-makes a crash harmless: the hint, the snapshot files (oldest first), one more look at what holds files, then the files.
-Whatever is not deleted after that is an orphan; at no moment does a snapshot lack a file.
+makes a crash harmless: the long-lived changelogs that snapshots leave, the hint, the snapshot files (oldest first), one
+more look at what holds files, then the files. Whatever is not deleted after that is an orphan; at no moment does a
+snapshot or a changelog lack a file.
+
+Where changelogs outlive their snapshots, each expiring snapshot leaves its document as `changelog-N`. Of a table with
+changelog files that holds those. Of any other it holds its manifests and the files that writers wrote and that it adds
+or deletes: what a stream reads of it. Such a file therefore goes with the changelog that deletes it (`changelogs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError
 from tidelake.notebook import counted
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.holders import (
@@ -33,9 +40,10 @@ from tidelake.ops.maintain.holders import (
     read_snapshots,
     read_tags,
 )
-from tidelake.ops.maintain.reachable import Reader, dead_files, may_hold, no_files, union, without
+from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, may_hold, no_files, union, without
 from tidelake.options import INT32_MAX, Affects, DurationMs, OptionGroup, option
 from tidelake.spec.layout import EARLIEST, INDEX_DIR, STATISTICS_DIR
+from tidelake.spec.manifest import ADD
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
@@ -93,6 +101,12 @@ class ExpireOptions(OptionGroup):
     changelog_retained_ms: DurationMs | None = option(
         "changelog.time-retained", None, doc="How long a long-lived changelog stays.", affects=_MAINTENANCE
     )
+    consumers_hold_changelogs_only: bool = option(
+        "consumer.changelog-only",
+        False,
+        doc="Where changelogs outlive their snapshots, consumers hold back changelogs only.",
+        affects=_MAINTENANCE,
+    )
 
     @property
     def decoupled(self) -> bool:
@@ -103,6 +117,29 @@ class ExpireOptions(OptionGroup):
             (self.changelog_retained_ms, self.time_retained_ms),
         )
         return any(mine is not None and mine > snapshots for mine, snapshots in pairs)
+
+    def consumed(self, store: TableStore) -> int | None:
+        """The first snapshot that a consumer holds back, if any.
+
+        Raises:
+            FormatError: the document of a consumer is damaged: it may hold anything.
+        """
+        return None if self.decoupled and self.consumers_hold_changelogs_only else next_consumed(store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions(OptionGroup):
+    """Who makes the changelog; other parts of the table declare that for everybody else."""
+
+    listed: ClassVar[bool] = False
+
+    producer: str = option("changelog-producer", "none", doc="Who makes the changelog.", affects=_MAINTENANCE)
+
+
+def streams_read_data(store: TableStore, options: Mapping[str, str]) -> bool:
+    """Whether the changes of a table are the files that its snapshots add, because nobody makes a changelog."""
+    producer = ProducerOptions.parse(options).producer.strip().lower()
+    return not store.schema.primary_keys or producer == "none"
 
 
 # ------------------------------------------------------------------------------------------------ which snapshots
@@ -176,11 +213,14 @@ class ExpirePlan:
     files: Deletion = field(default_factory=Deletion)
     view: View | None = field(default=None, repr=False, compare=False)
     """What held files when the plan was made."""
+    changelogs: tuple[Snapshot, ...] = field(default=(), repr=False)
+    """Snapshots that stay as long-lived changelogs."""
 
     def __str__(self) -> str:
         if not self.snapshot_ids:
             return "nothing to expire"
-        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({self.begin} to {self.end - 1}): {self.files}"
+        kept = f", {counted(len(self.changelogs), 'changelog')} stay" if self.changelogs else ""
+        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({self.begin} to {self.end - 1}): {self.files}{kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +231,14 @@ class ExpireResult:
     files: Deletion = field(default_factory=Deletion)
     left: tuple[str, ...] = ()
     reason: str | None = None
+    changelog_ids: tuple[int, ...] = ()
+    """Long-lived changelogs that expired, where those are what is expired."""
 
     def __str__(self) -> str:
-        text = f"{counted(len(self.snapshot_ids), 'snapshot')} expired: {self.files}"
+        number, what = (
+            (len(self.changelog_ids), "changelog") if self.changelog_ids else (len(self.snapshot_ids), "snapshot")
+        )
+        text = f"{counted(number, what)} expired: {self.files}"
         return f"{text}; {counted(len(self.left), 'file')} left: {self.reason}" if self.left else text
 
 
@@ -211,7 +256,6 @@ def plan_expire(
 
     Raises:
         InvalidInputError: the numbers contradict each other.
-        UnsupportedError: changelogs of the table outlive their snapshots.
         CommitConflictError: what holds files moved meanwhile: plan again.
         NotFoundError: a file of something that holds files is gone.
         FormatError: something that holds files is damaged.
@@ -228,8 +272,7 @@ def plan_expire(
     latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
     if latest is None or earliest is None or latest - earliest < retention.retain_min:
         return ExpirePlan()
-    _refuse_decoupled(options)
-    end = pick_end(earliest, latest, retention, _times(store), consumed=next_consumed(store))
+    end = pick_end(earliest, latest, retention, _times(store), consumed=options.consumed(store))
     if end <= earliest:
         return ExpirePlan(begin=earliest, end=earliest)
     view = look(store)
@@ -237,14 +280,17 @@ def plan_expire(
     if not ids or end not in view.own.snapshots:
         raise plan_again("snapshots")
     try:
-        files = plan_files(store, paths, view, ids, end)
+        expiring = read_snapshots(store, view.own, ids)
+        (first_kept,) = read_snapshots(store, view.own, [end])
+        left = _Left(options.decoupled, streams_read_data(store, paths.schema.options))
+        files = plan_files(store, paths, view, expiring, first_kept, left)
     except NotFoundError as cause:
         # Another job may be expiring the same snapshots; if nothing moved, something that holds files is broken.
         change = moved(view, look(store))
         if change is None:
             raise
         raise plan_again(change) from cause
-    return ExpirePlan(earliest, end, ids, files, view)
+    return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if options.decoupled else ())
 
 
 def _given(value: int | None, default: int) -> int:
@@ -259,45 +305,51 @@ def _times(store: TableStore) -> Callable[[int], int | None]:
     return time_of
 
 
-def _refuse_decoupled(options: ExpireOptions) -> None:
-    if options.decoupled:
-        raise UnsupportedError(
-            "changelogs that outlive their snapshots are not supported by expiry yet",
-            code="option-unsupported",
-            option="changelog.*-retained",
-            hint="expire this table with Apache Paimon, or unset changelog.num-retained.* and changelog.time-retained",
-        )
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What expiring snapshots leave: changelogs or nothing, and whether those hold data files or changelog files."""
+
+    changelogs: bool = False
+    data: bool = False
 
 
-def plan_files(store: TableStore, paths: DataPaths, view: View, ids: Sequence[int], end: int) -> Deletion:
-    """The files that only these snapshots reach.
+def plan_files(
+    store: TableStore, paths: DataPaths, view: View, expiring: Sequence[Snapshot], first_kept: Snapshot, left: _Left
+) -> Deletion:
+    """The files that only these snapshots reach, and not the changelogs that they leave.
 
     Raises:
         NotFoundError: something that holds files vanished meanwhile.
         FormatError: something that holds files is damaged.
     """
     reader = Reader(store.manifests, paths)
-    expiring = read_snapshots(store, view.own, ids)
-    (first_kept,) = read_snapshots(store, view.own, [end])
-    dead, external, complete = _dead(reader, [*expiring[1:], first_kept])
-    changelog = union(_changelogs_of(reader, expiring))
+    keeps_data = left.changelogs and left.data
+    dead, external, complete = _dead(reader, [*expiring[1:], first_kept], compacted_only=keeps_data)
+    changelog = no_files() if left.changelogs else union(_changelogs_of(reader, expiring))
     metadata: set[str] = set()
     for snapshot in expiring:
-        metadata |= reader.metadata_of_lost(snapshot)
+        metadata |= reader.beside(snapshot) if keeps_data else reader.metadata_of_lost(snapshot)
     metadata -= reader.metadata(first_kept)
-    complete = complete and len(ids) == end - ids[0]
-    holding = _own_holding(store, reader, view, first_kept, ids[0], needed=bool(dead.num_rows) or _backwards(metadata))
+    if left.changelogs and not left.data:
+        for snapshot in expiring:
+            metadata -= reader.changelog_metadata(snapshot)
+    complete = complete and len(expiring) == first_kept.id - expiring[0].id
+    needed = bool(dead.num_rows) or _backwards(metadata)
+    holding = _own_holding(store, reader, view, first_kept, expiring[0].id, needed=needed)
+    if not left.changelogs:
+        add_changelogs(store, reader, view.own, holding)
     holding.states += [] if complete else [first_kept]
     _add_others(store, reader, view, holding)
     return holding.released(reader, dead, changelog, metadata, external=external)
 
 
-def _dead(reader: Reader, snapshots: Sequence[Snapshot]) -> tuple[pa.Table, int, bool]:
+def _dead(reader: Reader, snapshots: Sequence[Snapshot], *, compacted_only: bool = False) -> tuple[pa.Table, int, bool]:
     """The files that the changes of these snapshots leave deleted; False when not all of them could be read."""
     deltas = []
     for snapshot in snapshots:
         try:
-            deltas.append(reader.changes(reader.delta(snapshot)))
+            delta = reader.changes(reader.delta(snapshot))
+            deltas.append(delta.filter(made_by_compactions(delta)) if compacted_only else delta)
         except (NotFoundError, FormatError):
             # What another expiry left half deleted: its files become orphans, the rest can still go.
             continue
@@ -332,8 +384,8 @@ class Holding:
     changes: list[Snapshot] = field(default_factory=list)
     changelogs: list[Snapshot] = field(default_factory=list)
     metadata: set[str] = field(default_factory=set)
-    lost: list[Snapshot] = field(default_factory=list)
-    """Long-lived changelogs, of which only some files need to exist."""
+    lost: list[tuple[Snapshot, bool]] = field(default_factory=list)
+    """Long-lived changelogs, of which only some files need to exist, and whether streams read data files of them."""
 
     def released(
         self, reader: Reader, data: pa.Table, changelog: pa.Table, metadata: set[str], *, external: int = 0
@@ -346,8 +398,8 @@ class Holding:
         """
         data = _without_added(reader, data, self.changes, reader.delta)
         changelog = _without_added(reader, changelog, self.changelogs, reader.changelog)
-        for snapshot in self.lost:
-            kept = _kept_by_changelog(reader, snapshot)
+        for snapshot, reads_data in self.lost:
+            kept = _kept_by_changelog(reader, snapshot, reads_data=reads_data)
             data, changelog = without(data, kept), without(changelog, kept)
         for state in self.states:
             if may_hold(data, state):
@@ -371,14 +423,17 @@ def _paths(files: pa.Table) -> tuple[str, ...]:
     return tuple(sorted(set(files.column("path").to_pylist())))
 
 
-def _kept_by_changelog(reader: Reader, changelog: Snapshot) -> pa.Table:
-    parts = []
-    for read in (reader.changelog, reader.delta):
+def _kept_by_changelog(reader: Reader, changelog: Snapshot, *, reads_data: bool) -> pa.Table:
+    parts = [reader.added(reader.changelog(changelog))]
+    if reads_data:
         try:
-            parts.append(reader.added(read(changelog)))
+            entries = reader.changes(reader.delta(changelog))
         except NotFoundError:
-            continue
-    return union(parts) if parts else no_files()
+            entries = None
+        if entries is not None:
+            written = pc.and_(pc.equal(entries.column("kind"), ADD), pc.invert(made_by_compactions(entries)))
+            parts.append(reader.located(entries.filter(written)))
+    return union(parts)
 
 
 def _own_holding(
@@ -405,7 +460,6 @@ def _own_holding(
         hold_taken_back(reader, holding, kept)
         hold_taken_back(reader, holding, tags, changelog=False)
         holding.changes += [snapshot for snapshot in kept if snapshot.commit_kind is CommitKind.OVERWRITE]
-    add_changelogs(store, reader, view.own, holding)
     return holding
 
 
@@ -436,10 +490,10 @@ def add_branch(store: TableStore, reader: Reader, view: BranchView, holding: Hol
 
 def add_changelogs(store: TableStore, reader: Reader, view: BranchView, holding: Holding) -> None:
     """Hold what the long-lived changelogs of a branch reach, as far as it is there."""
-    changelogs = read_changelogs(store, view)
-    holding.lost += changelogs
-    for changelog in changelogs:
-        holding.metadata |= reader.metadata_of_lost(changelog)
+    reads_data = streams_read_data(store, store.schema.options)
+    for changelog in read_changelogs(store, view):
+        holding.lost.append((changelog, reads_data))
+        holding.metadata |= reader.kept_metadata(changelog, reads_data=reads_data)
 
 
 # ------------------------------------------------------------------------------------------------ the act
@@ -456,21 +510,38 @@ def run_expire(store: TableStore, plan: ExpirePlan, options: ExpireOptions) -> E
         if plan.begin and not store.env.io.exists(store.layout.snapshot_hint_path(EARLIEST), folder=False):
             store.snapshots.hint_earliest(plan.begin)
         return ExpireResult()
-    consumed = next_consumed(store)
+    consumed = options.consumed(store)
     change = "consumers" if consumed is not None and consumed < plan.end else moved(plan.view, look(store))
     if change is not None:
         raise plan_again(change)
+    leave_changelogs(store, plan.changelogs)
     store.snapshots.hint_earliest(plan.end)
     for snapshot_id in plan.snapshot_ids:
         store.snapshots.delete(snapshot_id)
     # A power loss must not bring a snapshot back whose files are gone.
     settle_folder(store.env, store.layout.snapshot_dir)
     # Whoever made a tag or a branch of these snapshots meanwhile sees them gone and gives up, or is seen here.
-    change = moved(plan.view, look(store), gone=plan.snapshot_ids)
+    change = moved(plan.view, look(store), gone=plan.snapshot_ids, left=[each.id for each in plan.changelogs])
     if change is not None:
         return ExpireResult(plan.snapshot_ids, Deletion(), plan.files.paths, f"{change} moved meanwhile")
     left = run_deletion(store.env, plan.files.paths, clean_folders=options.clean_folders)
     return ExpireResult(plan.snapshot_ids, plan.files, left, "the storage did not delete them" if left else None)
+
+
+def leave_changelogs(store: TableStore, snapshots: Sequence[Snapshot]) -> None:
+    """Write the changelogs that expiring snapshots leave; they survive a power loss before a snapshot goes.
+
+    Raises:
+        StorageError: the storage failed; no snapshot is gone.
+    """
+    if not snapshots:
+        return
+    changelogs = store.changelogs
+    for snapshot in snapshots:
+        changelogs.write(snapshot)
+    changelogs.hint_latest(snapshots[-1].id)
+    if not store.env.io.exists(store.layout.changelog_hint_path(EARLIEST), folder=False):
+        changelogs.hint_earliest(changelogs.earliest_id() or snapshots[0].id)
 
 
 def plan_again(change: str) -> CommitConflictError:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidelake.io.fileio import FileIO
-from tidelake.io.sequenced import SequencedStore
-from tidelake.spec.layout import CHANGELOG_PREFIX, SNAPSHOT_PREFIX, TableLayout, parse_numbered
-from tidelake.spec.snapshot import Snapshot, snapshot_from_json
+from tidelake.spec.layout import SNAPSHOT_PREFIX, TableLayout, parse_numbered
+from tidelake.spec.snapshot import Snapshot
 from tidelake.store.branches import BranchStore
+from tidelake.store.changelogs import ChangelogStore
 from tidelake.store.consumers import ConsumerStore
 from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
@@ -75,11 +75,19 @@ def _branch_view(io: FileIO, layout: TableLayout) -> BranchView:
             sorted((number, each.size, each.modified_ms) for number, each in found if number and not each.is_dir)
         ),
         tags=tuple((name, each.size, each.modified_ms) for name, each in sorted(tags.items())),
-        changelogs=tuple(_changelogs(io, layout).ids()),
+        changelogs=tuple(ChangelogStore(io, layout).ids()),
     )
 
 
-def moved(before: View, after: View, *, gone: Iterable[int] = (), untagged: Iterable[str] = ()) -> str | None:
+def moved(
+    before: View,
+    after: View,
+    *,
+    gone: Iterable[int] = (),
+    untagged: Iterable[str] = (),
+    left: Iterable[int] = (),
+    dropped: Iterable[int] = (),
+) -> str | None:
     """What has changed between two looks so that a plan made on the first may be wrong; None if nothing has.
 
     New snapshots on top are no change: they hold new files, and old ones that the snapshot before them holds too.
@@ -89,11 +97,17 @@ def moved(before: View, after: View, *, gone: Iterable[int] = (), untagged: Iter
         after: what is there now.
         gone: snapshots of the own branch that were meant to go.
         untagged: tags of the own branch that were meant to go.
+        left: long-lived changelogs of the own branch that snapshots were meant to leave.
+        dropped: long-lived changelogs of the own branch that were meant to go.
     """
     if [view.branch for view in before.every] != [view.branch for view in after.every]:
         return "branches"
-    dropped = set(untagged)
-    expected = replace(before.own, tags=tuple(tag for tag in before.own.tags if tag[0] not in dropped))
+    tags = set(untagged)
+    expected = replace(
+        before.own,
+        tags=tuple(tag for tag in before.own.tags if tag[0] not in tags),
+        changelogs=tuple(sorted({*before.own.changelogs, *left}.difference(dropped))),
+    )
     for old, new in zip((expected, *before.others), after.every, strict=True):
         if old.tags != new.tags:
             return "tags"
@@ -136,18 +150,7 @@ def read_changelogs(store: TableStore, view: BranchView) -> list[Snapshot]:
         NotFoundError: one of them is gone.
         FormatError: one of them is damaged.
     """
-    files = _changelogs(store.env.io, view.layout)
-
-    def read(snapshot_id: int) -> Snapshot:
-        path = view.layout.changelog_path(snapshot_id)
-        return snapshot_from_json(files.read(snapshot_id), path=path, expected_id=snapshot_id)
-
-    return store.env.executor.map(read, view.changelogs)
-
-
-def changelog_files(store: TableStore) -> SequencedStore:
-    """The long-lived changelogs of the own branch."""
-    return _changelogs(store.env.io, store.layout)
+    return store.env.executor.map(ChangelogStore(store.env.io, view.layout).get, view.changelogs)
 
 
 def next_consumed(store: TableStore) -> int | None:
@@ -158,7 +161,3 @@ def next_consumed(store: TableStore) -> int | None:
     """
     consumers = ConsumerStore(store.env.io, store.layout, store.env.clock).all()
     return min((each.next_snapshot for each in consumers.values()), default=None)
-
-
-def _changelogs(io: FileIO, layout: TableLayout) -> SequencedStore:
-    return SequencedStore(io, layout.changelog_dir, CHANGELOG_PREFIX, hints=True)

@@ -8,6 +8,7 @@ in it: maintenance never deletes there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.spec.data_file import FileSource
 from tidelake.spec.manifest import ADD
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.snapshot import Snapshot
@@ -26,7 +28,16 @@ from tidelake.store.paths import DataPaths
 FILES = pa.schema([("path", pa.large_string()), ("made_ms", pa.int64())])
 """The columns of a table of files. `made_ms` is null where nobody noted it."""
 
-COLUMNS = ("kind", "partition", "bucket", "file_name", "extra_files", "external_path", "creation_time_ms")
+COLUMNS = (
+    "kind",
+    "partition",
+    "bucket",
+    "file_name",
+    "extra_files",
+    "external_path",
+    "creation_time_ms",
+    "file_source",
+)
 """The columns of manifest entries that tell where a file lies."""
 
 # Times of files are local times of their writers, those of snapshots are not, and clocks disagree.
@@ -78,6 +89,51 @@ class Reader:
                 continue
         return frozenset(found)
 
+    def kept_metadata(self, changelog: Snapshot, *, reads_data: bool) -> frozenset[str]:
+        """What a long-lived changelog holds: its lists and manifests, or those of its changelog files alone."""
+        return self.readable_metadata(changelog) if reads_data else self.changelog_metadata(changelog)
+
+    def readable_metadata(self, changelog: Snapshot) -> frozenset[str]:
+        """The manifest lists of a long-lived changelog that are there, and the manifests in them."""
+        found: set[str] = set()
+        lists = (
+            (changelog.base_manifest_list, self.base),
+            (changelog.delta_manifest_list, self.delta),
+            (changelog.changelog_manifest_list, self._changelog),
+        )
+        for name, read in lists:
+            if name is None:
+                continue
+            try:
+                metas = read(changelog)
+            except NotFoundError:
+                continue
+            except FormatError:
+                metas = ()
+            found |= {self._manifest(name), *(self._manifest(meta.file_name) for meta in metas)}
+        return frozenset(found)
+
+    def beside(self, snapshot: Snapshot) -> frozenset[str]:
+        """The index files and statistics of a snapshot, as far as they can be told."""
+        found = {self._manifest(snapshot.index_manifest)} if snapshot.index_manifest is not None else set()
+        if snapshot.statistics is not None:
+            found.add(self.manifests.layout.statistics_path(snapshot.statistics))
+        with suppress(NotFoundError, FormatError):
+            found |= self.index(snapshot)
+        return frozenset(found)
+
+    def changelog_metadata(self, snapshot: Snapshot) -> frozenset[str]:
+        """The list of the manifests of its changelog files, and those, as far as they can be told."""
+        name = snapshot.changelog_manifest_list
+        if name is None:
+            return frozenset()
+        try:
+            return frozenset(
+                {self._manifest(name), *(self._manifest(meta.file_name) for meta in self.changelog(snapshot))}
+            )
+        except FormatError:
+            return frozenset({self._manifest(name)})
+
     def named(self, snapshot: Snapshot, *, changelog: bool = True) -> frozenset[str]:
         """The files that the snapshot's own document names; nothing is read."""
         names = [snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest]
@@ -121,11 +177,14 @@ class Reader:
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestMeta, ...]:
         """The manifests of its changelog files; none where a tag brought the snapshot back without its changelog."""
-        name = snapshot.changelog_manifest_list
         try:
-            return () if name is None else self._list(name, lambda: changelog_manifests(self.manifests, snapshot))
+            return self._changelog(snapshot)
         except NotFoundError:
             return ()
+
+    def _changelog(self, snapshot: Snapshot) -> tuple[ManifestMeta, ...]:
+        name = snapshot.changelog_manifest_list
+        return () if name is None else self._list(name, lambda: changelog_manifests(self.manifests, snapshot))
 
     def _list(self, name: str, read: Callable[[], tuple[ManifestMeta, ...]]) -> tuple[ManifestMeta, ...]:
         if name not in self._lists:
@@ -203,6 +262,11 @@ def _folders(entries: pa.Table, paths: DataPaths) -> pa.ChunkedArray:
     numbered = keys.append_column("row", pa.array(np.arange(keys.num_rows)))
     joined = numbered.join(table, keys=["partition", "bucket"], use_threads=False)
     return joined.take(pc.sort_indices(joined.column("row"))).column("folder")
+
+
+def made_by_compactions(entries: pa.Table) -> pa.Array:
+    """Which entries are files that compactions wrote; of old ones nobody knows."""
+    return pc.fill_null(pc.equal(entries.column("file_source"), FileSource.COMPACT), False)
 
 
 def no_files() -> pa.Table:

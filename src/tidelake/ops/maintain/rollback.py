@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.notebook import counted
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
-from tidelake.ops.maintain.holders import changelog_files
 from tidelake.ops.maintain.tags import created, tag_store
 from tidelake.ops.scan.travel import at_time
 from tidelake.spec.layout import EARLIEST
@@ -61,7 +60,7 @@ def plan_rollback(
         target,
         snapshot_ids=_newer(store.snapshots.ids(), target),
         tags=tuple(sorted(name for name, each in tags.items() if each.snapshot.id > target.id)),
-        changelog_ids=_newer(changelog_files(store).ids(), target),
+        changelog_ids=_newer(store.changelogs.ids(), target),
         restored=not store.snapshots.exists(target.id),
     )
 
@@ -116,7 +115,7 @@ def run_rollback(store: TableStore, plan: RollbackPlan) -> RollbackPlan:
     store.snapshots.hint_latest(target.id)
     if plan.restored:
         store.snapshots.hint_earliest(min(store.snapshots.ids(), default=target.id))
-    _remove_changelogs(store, plan.changelog_ids)
+    remove_changelogs(store, plan.changelog_ids)
     tags = tag_store(store)
     newer_tags = tuple(sorted(name for name, each in tags.all().items() if each.snapshot.id > target.id))
     for name in newer_tags:
@@ -171,13 +170,18 @@ def rewind_progress(store: TableStore, removed: Iterable[Snapshot]) -> None:
             store.progress.write(Progress(user=user, committed=identifier - 1))
 
 
-def _remove_changelogs(store: TableStore, ids: Iterable[int]) -> None:
-    files = changelog_files(store)
+def remove_changelogs(store: TableStore, ids: Iterable[int]) -> None:
+    """Remove long-lived changelogs that are no longer part of the table's past; their files stay as orphans.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    files = store.changelogs
     for changelog_id in ids:
         files.delete(changelog_id)
     left = files.ids()
     if left:
-        files.write_hint_latest(left[-1])
+        files.hint_latest(left[-1])
     elif store.env.io.exists(store.layout.changelog_hint_path(EARLIEST), folder=False):
         for hint in ("LATEST", EARLIEST):
             store.env.io.delete(store.layout.changelog_hint_path(hint))

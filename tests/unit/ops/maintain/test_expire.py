@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.ops.maintain.expire import ExpireOptions, Retention, pick_end, plan_expire, run_expire
 from tidelake.ops.maintain.reachable import dead_files
 from tidelake.spec.data_file import DataFile
@@ -327,15 +327,6 @@ def test_snapshots_that_another_expiry_left_half_deleted_can_go():
         table.store.env.io.delete(f"manifest/{name}")
     assert table.expire_snapshots(retain_max=1, retain_min=1).snapshot_ids == (1, 2)
     assert data_names(table) == {"b", "c"}
-
-
-def test_changelogs_that_outlive_their_snapshots_are_refused_by_name():
-    table = new_table(changelog__time_retained="2 h")
-    add(table, "a")
-    add(table, "b")
-    with pytest.raises(UnsupportedError, match="changelog"):
-        table.expire_snapshots(retain_max=1, retain_min=1)
-    assert ids(table) == [1, 2]
 
 
 def test_empty_folders_go_only_when_asked():

@@ -1,0 +1,238 @@
+"""Expiring long-lived changelogs: which go, and which files go with them.
+
+The plan finds what only the expiring changelogs hold. Of a table that writes changelog files those are the files
+themselves. Of any other they are the files that an expiring changelog deletes: whoever added them expired earlier. The
+first that stays, a changelog or the oldest snapshot, speaks for all manifests that are passed on. As with snapshots the
+documents go before the files, so that a crash leaves orphans and never a changelog that lacks a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelake.errors import FormatError, NotFoundError
+from tidelake.notebook import counted
+from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
+from tidelake.ops.maintain.expire import (
+    ExpireOptions,
+    ExpireResult,
+    Holding,
+    Retention,
+    add_branch,
+    hold_taken_back,
+    plan_again,
+    streams_read_data,
+)
+from tidelake.ops.maintain.holders import View, look, moved, next_consumed, read_snapshots, read_tags
+from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, no_files, union
+from tidelake.spec.layout import EARLIEST, LATEST
+from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.store.changelogs import ChangelogStore
+from tidelake.store.paths import DataPaths
+from tidelake.store.table_store import TableStore
+
+
+def pick_changelog_end(
+    earliest: int,
+    latest: int,
+    newest_snapshot: int,
+    retention: Retention,
+    time_of: Callable[[int], int | None],
+    *,
+    consumed: int | None,
+) -> int:
+    """The first changelog that stays: those from `earliest` up to it, not included, expire.
+
+    The newest one stays in any case: with the oldest snapshot it tells that no change is missing between the two.
+
+    Args:
+        earliest: the oldest changelog.
+        latest: the newest one.
+        newest_snapshot: the newest snapshot, from which changelogs are counted.
+        retention: what must be kept.
+        time_of: the commit time of a changelog, or None when it is missing.
+        consumed: the lowest snapshot that a consumer has still to read.
+    """
+    first = max(newest_snapshot - retention.retain_max + 1, earliest)
+    end = min(newest_snapshot - retention.retain_min + 1, earliest + retention.limit, latest)
+    if consumed is not None:
+        end = min(end, consumed)
+    for changelog_id in range(first, end):
+        time_ms = time_of(changelog_id)
+        if time_ms is not None and time_ms >= retention.older_than_ms:
+            end = changelog_id
+            break
+    return max(end, earliest)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogPlan:
+    """Long-lived changelogs to expire, and the files that go with them."""
+
+    changelog_ids: tuple[int, ...] = ()
+    files: Deletion = field(default_factory=Deletion)
+    end: int = 0
+    """The first that stays; snapshots may follow it."""
+    view: View | None = field(default=None, repr=False, compare=False)
+    """What held files when the plan was made."""
+
+    def __str__(self) -> str:
+        if not self.changelog_ids:
+            return "no changelog to expire"
+        ids = f"{self.changelog_ids[0]} to {self.changelog_ids[-1]}"
+        return f"{counted(len(self.changelog_ids), 'changelog')} ({ids}): {self.files}"
+
+
+def plan_changelog_expiry(
+    store: TableStore,
+    paths: DataPaths,
+    options: Mapping[str, str],
+    *,
+    older_than_ms: int | None = None,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    max_deletes: int | None = None,
+    delete_all: bool = False,
+) -> ChangelogPlan:
+    """Which long-lived changelogs would expire now, and which files with them; arguments go before the options.
+
+    `delete_all` takes all of them that no consumer has still to read.
+
+    Raises:
+        InvalidInputError: the numbers contradict each other.
+        CommitConflictError: what holds files moved meanwhile: plan again.
+        NotFoundError: a file of something that holds files is gone.
+        FormatError: something that holds files is damaged.
+    """
+    how = ExpireOptions.parse(options)
+    changelogs, newest = store.changelogs, store.snapshots.latest_id()
+    earliest, latest = changelogs.earliest_id(), changelogs.latest_id()
+    if newest is None or earliest is None or latest is None:
+        return ChangelogPlan()
+    retained_ms = how.time_retained_ms if how.changelog_retained_ms is None else how.changelog_retained_ms
+    least = _first_given(retain_min, how.changelog_min, how.retain_min)
+    retention = Retention(
+        retain_min=least,
+        retain_max=max(_first_given(retain_max, how.changelog_max, how.retain_max), least if retain_max is None else 1),
+        older_than_ms=store.env.clock.now_ms() - retained_ms if older_than_ms is None else older_than_ms,
+        limit=_first_given(max_deletes, how.limit),
+    )
+    consumed = next_consumed(store)
+    if delete_all:
+        end = latest + 1 if consumed is None else max(min(latest + 1, consumed), earliest)
+    else:
+        times = _times(changelogs)
+        end = pick_changelog_end(earliest, latest, newest, retention, times, consumed=consumed)
+    view = look(store)
+    ids = tuple(each for each in view.own.changelogs if each < end)
+    if not ids:
+        return ChangelogPlan()
+    try:
+        files = _plan_files(store, paths, view, ids, end, data=streams_read_data(store, options))
+    except NotFoundError as cause:
+        change = moved(view, look(store))
+        if change is None:
+            raise
+        raise plan_again(change) from cause
+    return ChangelogPlan(ids, files, end, view)
+
+
+def _first_given(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _times(changelogs: ChangelogStore) -> Callable[[int], int | None]:
+    def time_of(changelog_id: int) -> int | None:
+        found = changelogs.find(changelog_id)
+        return None if found is None else found.time_ms
+
+    return time_of
+
+
+def _plan_files(
+    store: TableStore, paths: DataPaths, view: View, ids: tuple[int, ...], end: int, *, data: bool
+) -> Deletion:
+    reader = Reader(store.manifests, paths)
+    # A snapshot of the same id is what a crash left beside its changelog: it holds everything itself.
+    expiring = [store.changelogs.get(each) for each in ids if each not in view.own.snapshots]
+    changelog = union(found for each in expiring if (found := _added_changelog(reader, each)) is not None)
+    metadata: set[str] = set()
+    for each in expiring:
+        metadata |= reader.readable_metadata(each)
+    dead, external = no_files(), 0
+    if data:
+        deltas = [found for each in expiring if (found := _written(reader, each)) is not None]
+        dead, external = dead_files(deltas, paths)
+    holding = _holding(store, reader, view, end)
+    return holding.released(reader, dead, changelog, metadata, external=external)
+
+
+def _added_changelog(reader: Reader, changelog: Snapshot) -> pa.Table | None:
+    try:
+        return reader.added(reader.changelog(changelog))
+    except (NotFoundError, FormatError):
+        return None  # what another expiry left half deleted: the rest are orphans
+
+
+def _written(reader: Reader, changelog: Snapshot) -> pa.Table | None:
+    """The entries of the files that writers wrote; what compactions wrote went with the snapshots."""
+    try:
+        entries = reader.changes(reader.delta(changelog))
+    except (NotFoundError, FormatError):
+        return None
+    return entries.filter(pc.invert(made_by_compactions(entries)))
+
+
+def _holding(store: TableStore, reader: Reader, view: View, end: int) -> Holding:
+    """What holds files once these changelogs are gone."""
+    holding = Holding()
+    own = view.own
+    tags = list(read_tags(store, own).values())
+    snapshots = read_snapshots(store, own, own.snapshots)
+    holding.states += [*snapshots[:1], *tags]
+    holding.changes += [each for each in snapshots[1:] if each.commit_kind is CommitKind.OVERWRITE]
+    hold_taken_back(reader, holding, snapshots)
+    for state in (*snapshots[:1], *tags):
+        holding.metadata |= reader.metadata(state, changelog=False)
+    following = next((each for each in own.changelogs if each >= end), None)
+    if following is not None:
+        holding.metadata |= reader.readable_metadata(store.changelogs.get(following))
+    for other in view.others:
+        add_branch(store, reader, other, holding)
+    return holding
+
+
+def run_changelog_expiry(store: TableStore, plan: ChangelogPlan, options: ExpireOptions) -> ExpireResult:
+    """Expire what was planned, unless what holds files has moved since.
+
+    Raises:
+        CommitConflictError: something moved before anything was deleted: plan again.
+        StorageError: a changelog could not be deleted; the files of those that were are orphans now.
+    """
+    if not plan.changelog_ids or plan.view is None:
+        return ExpireResult()
+    consumed = next_consumed(store)
+    change = "consumers" if consumed is not None and consumed < plan.end else moved(plan.view, look(store))
+    if change is not None:
+        raise plan_again(change)
+    changelogs = store.changelogs
+    left = [each for each in plan.view.own.changelogs if each >= plan.end]
+    if left:
+        changelogs.hint_earliest(left[0])
+    for changelog_id in plan.changelog_ids:
+        changelogs.delete(changelog_id)
+    if not left:
+        for hint in (LATEST, EARLIEST):
+            store.env.io.delete(store.layout.changelog_hint_path(hint))
+    # A power loss must not bring a changelog back whose files are gone.
+    settle_folder(store.env, store.layout.changelog_dir)
+    change = moved(plan.view, look(store), dropped=plan.changelog_ids)
+    if change is not None:
+        return ExpireResult((), Deletion(), plan.files.paths, f"{change} moved meanwhile", plan.changelog_ids)
+    stayed = run_deletion(store.env, plan.files.paths, clean_folders=options.clean_folders)
+    reason = "the storage did not delete them" if stayed else None
+    return ExpireResult((), plan.files, stayed, reason, plan.changelog_ids)
