@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from fault.harness import Image, distinct_modes, doors, memory_with
@@ -24,6 +25,8 @@ from tidelake.errors import (
     TidelakeError,
 )
 from tidelake.io.fileio import FileIO
+from tidelake.ops.scan.plan import delta_manifests, read_changes
+from tidelake.spec.manifest import ADD
 from tidelake.spec.tag import Tag
 from tidelake.store.tags import TagStore
 from tidelake.table import Table
@@ -38,8 +41,16 @@ def expire(table: Table) -> Any:
     return table.expire_snapshots(retain_max=2, retain_min=2)
 
 
+def expire_leaving_changelogs(table: Table) -> Any:
+    return table.with_options({"changelog.time-retained": "2 h"}).expire_snapshots(retain_max=2, retain_min=2)
+
+
 ACTS: dict[str, Act] = {
     "expire": expire,
+    "expire-leaving-changelogs": expire_leaving_changelogs,
+    "expire-changelogs": lambda t: t.expire_changelogs(retain_max=3, retain_min=3, older_than=2**60),
+    "expire-all-changelogs": lambda t: t.expire_changelogs(delete_all=True),
+    "rollback-before-changelogs": lambda t: t.rollback_to(tag="two"),
     "expire-cleaning": lambda t: t.with_options({"snapshot.clean-empty-directories": True}).expire_snapshots(
         retain_max=1, retain_min=1
     ),
@@ -55,10 +66,16 @@ ACTS: dict[str, Act] = {
 }
 ON_EXPIRED = ("delete-tag", "rollback-to-a-tag", "create-branch")
 """These start from a table whose tagged snapshot has expired, so that only the tag holds its files."""
+ON_CHANGELOGS = ("expire-changelogs", "expire-all-changelogs", "rollback-before-changelogs")
+"""These start from a table whose expired snapshots left changelogs."""
+
+
+def start(name: str) -> Image:
+    return _start("changelogs" if name in ON_CHANGELOGS else "expired" if name in ON_EXPIRED else "whole")
 
 
 @functools.cache
-def start(expired: bool) -> Image:
+def _start(past: str) -> Image:
     """A table with a past, two tags, a branch with a commit of its own, and maybe an expiry behind it."""
     io = MemoryFileIO()
     session = Session(doors(io, 1))
@@ -68,8 +85,8 @@ def start(expired: bool) -> Image:
     table.create_tag("late", snapshot=4)
     table.create_branch("side", tag="late")
     table.branch("side").new_commit("side").truncate(identifier=1)
-    if expired:
-        expire(table)
+    if past != "whole":
+        (expire if past == "expired" else expire_leaving_changelogs)(table)
         table.delete_tag("late")
     return take_image(io)
 
@@ -90,6 +107,11 @@ def states(table: Table) -> State:
             found[f"{branch}/{snapshot_id}"] = (view.snapshot(snapshot_id), live_names(view, snapshot_id))
         for name, tag in TagStore(view.store.env.io, view.store.layout).all().items():
             found[f"{branch}/tag {name}"] = (tag, names_of(view, tag))
+        for changelog_id in view.store.changelogs.ids():
+            changelog = view.store.changelogs.get(changelog_id)
+            added = read_changes(view.store.manifests, delta_manifests(view.store.manifests, changelog))
+            names = added.filter(pc.equal(added.column("kind"), ADD)).column("file_name").to_pylist()
+            found[f"{branch}/changelog {changelog_id}"] = (changelog, frozenset(names))
     return found
 
 
@@ -121,7 +143,7 @@ def attempt(io: FileIO, act: Act) -> BaseException | None:
 
 def points(name: str) -> Iterator[tuple[int, Fault]]:
     """Every operation that changes something, in the ways that differ for it, and some of the many reads."""
-    clean = FaultyFileIO(memory_with(start(name in ON_EXPIRED)))
+    clean = FaultyFileIO(memory_with(start(name)))
     assert attempt(clean, ACTS[name]) is None
     for op in clean.ops:
         faults = distinct_modes(op)
@@ -135,14 +157,14 @@ def points(name: str) -> Iterator[tuple[int, Fault]]:
 
 @pytest.mark.parametrize("name", ACTS)
 def test_whatever_fails_what_is_left_is_whole_and_a_second_try_finishes(name: str) -> None:
-    before = states(opened(memory_with(start(name in ON_EXPIRED))))
-    undisturbed = memory_with(start(name in ON_EXPIRED))
+    before = states(opened(memory_with(start(name))))
+    undisturbed = memory_with(start(name))
     assert attempt(undisturbed, ACTS[name]) is None
     wanted = states(opened(undisturbed))
     count, seen = 0, set()
     for number, fault in points(name):
         where = f"REPRO act={name} op={number} fault={fault.value}"
-        io = FaultyFileIO(memory_with(start(name in ON_EXPIRED)), {number: fault})
+        io = FaultyFileIO(memory_with(start(name)), {number: fault})
         failure = attempt(io, ACTS[name])
         count += 1
         # Storages that are equal byte for byte behave alike from here on: each is looked at once.
@@ -155,7 +177,8 @@ def test_whatever_fails_what_is_left_is_whole_and_a_second_try_finishes(name: st
         assert left.items() <= {**before, **wanted}.items() or name == "fast-forward", where
         assert all(left[key] in (before.get(key), wanted.get(key)) for key in left), where
         assert missing(table) == [], (where, missing(table))
-        assert any(key.startswith("main/") and "tag" not in key for key in left), where
+        assert any(key.startswith("main/") and key.removeprefix("main/").isdigit() for key in left), where
+        assert no_change_is_missed(left), where
         if failure is None:
             assert left == wanted, where
         again(table, ACTS[name], name)
@@ -163,6 +186,13 @@ def test_whatever_fails_what_is_left_is_whole_and_a_second_try_finishes(name: st
         assert opened(io.inner).check(deep=True).ok, where
     assert len(seen) > 1
     print(f"{name}: {count} faults led to {len(seen)} different storages")
+
+
+def no_change_is_missed(left: State) -> bool:
+    """Where a past was kept as changelogs, every snapshot is there as itself or as its changelog."""
+    ids = [int(key.split()[-1].removeprefix("main/")) for key in left if key.startswith("main/") and "tag" not in key]
+    kept = any("changelog" in key for key in left)
+    return not kept or sorted(set(ids)) == list(range(min(ids), max(ids) + 1))
 
 
 def again(table: Table, act: Act, name: str) -> None:
@@ -176,7 +206,7 @@ def again(table: Table, act: Act, name: str) -> None:
 
 
 def test_a_reader_of_an_expired_snapshot_gets_a_typed_error() -> None:
-    table = opened(memory_with(start(False)))
+    table = opened(memory_with(start("expire")))
     old = table.at(snapshot=3)
     expire(table)
     with pytest.raises(NotFoundError):
@@ -186,7 +216,7 @@ def test_a_reader_of_an_expired_snapshot_gets_a_typed_error() -> None:
 @pytest.mark.parametrize("number", range(1, 62, 2))
 def test_a_tag_made_while_an_expiry_runs_is_whole_or_refused(number: int) -> None:
     """At every operation of the expiry another job tags a snapshot that is about to go."""
-    inner = memory_with(start(False))
+    inner = memory_with(start("expire"))
     told: list[str] = []
 
     def plan(op: Any) -> None:
@@ -205,11 +235,11 @@ def test_a_tag_made_while_an_expiry_runs_is_whole_or_refused(number: int) -> Non
 def test_an_expiry_that_runs_while_something_is_named_takes_no_file_of_it(make: str) -> None:
     """At every operation of making a tag or a branch a whole expiry runs."""
     name_it: Act = lambda t: getattr(t, make)("meanwhile", snapshot=3)  # noqa: E731 - one line says it
-    clean = FaultyFileIO(memory_with(start(False)))
+    clean = FaultyFileIO(memory_with(start("expire")))
     assert attempt(clean, name_it) is None
     refused = 0
     for each in clean.ops:
-        inner = memory_with(start(False))
+        inner = memory_with(start("expire"))
 
         def plan(op: Any, at: int = each.number, io: FileIO = inner) -> None:
             if op.number == at:
@@ -226,7 +256,7 @@ def test_an_expiry_that_runs_while_something_is_named_takes_no_file_of_it(make: 
 
 @pytest.mark.parametrize("number", range(2, 62, 3))
 def test_a_branch_made_while_an_expiry_runs_is_whole_or_refused(number: int) -> None:
-    inner = memory_with(start(False))
+    inner = memory_with(start("expire"))
 
     def plan(op: Any) -> None:
         if op.number == number:

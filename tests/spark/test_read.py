@@ -101,6 +101,21 @@ def test_changes_begin_with_their_kind(spark: Any, append: Table) -> None:
     assert (nothing.columns, nothing.count()) == (["rowkind", "id", "s"], 0)
 
 
+def test_changes_of_a_primary_key_table_keep_their_kinds(spark: Any, lake: Lake) -> None:
+    options = {"bucket": "2", "write-only": "true"}
+    table = lake.create_table("d.t", {"id": "INT NOT NULL", "v": "STRING"}, primary_key=["id"], options=options)
+    table.write([{"id": each, "v": "a"} for each in range(9)])
+    table.write([{"id": 1, "v": "b", "rowkind": "+U"}, {"id": 2, "v": "a", "rowkind": "-D"}])
+    diff = table.with_options({"incremental-between-scan-mode": "diff"})
+    log = lake.table("d.t$audit_log")
+    for scan in (table.changes(0), table.changes(1, columns=["v"]), diff.changes(1, 2), log.scan()):
+        frame = scan.to_spark(spark)
+        assert frame.columns == scan.arrow_schema.names
+        assert spark_rows(frame) == sorted(map(repr, scan.to_arrow().to_pylist()))
+    between = table.with_options({"incremental-between": "1,2"}).scan()
+    assert spark_rows(between.to_spark(spark)) == sorted(map(repr, between.to_arrow().to_pylist()))
+
+
 def test_a_scan_chooses_of_its_own_columns(spark: Any, append: Table) -> None:
     scan = append.scan(["id", "s"])
     assert scan.to_spark(spark, ["s"]).columns == ["s"]

@@ -26,10 +26,11 @@ from tidelake.engines.spark.types import as_nullable, struct_of, to_spark_batch
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.read import ROW_NUMBER
 from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.changes import ChangeRequest, read_change_rows
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.split import Split
 from tidelake.ops.scan.topn import SortKey
-from tidelake.query import HIDDEN_COLUMNS, ROWKIND, Scan
+from tidelake.query import HIDDEN_COLUMNS, ROWKIND, Scan, Shape
 from tidelake.spec.binary_row_decode import decode_rows
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
@@ -55,8 +56,8 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
         columns: Which columns of the scan come out, and hidden ones beside them; those of the scan if None.
 
     Raises:
-        UnsupportedError: Spark has no counterpart to the type of a column, or a hidden one is not known for merged
-            rows.
+        UnsupportedError: Spark has no counterpart to the type of a column, a hidden one is not known for merged rows or
+            changes, or the binlog is read.
         InvalidInputError: no other process can reach the storage, or a column is not one of the scan's.
         FormatError: a data file is missing.
     """
@@ -64,12 +65,14 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     ref = TableRef.of(scan.name, scan.store, scan.options)
     hidden = tuple(name for name in chosen if name not in scan.columns)
     inside = tuple(dict.fromkeys([*(name for name in chosen if name in scan.columns), *(k.column for k in scan.order)]))
-    request = replace(scan.request(), columns=inside or scan.columns[:1], limit=None if scan.order else scan.limit)
+    merged = _with_kinds(scan, hidden)
+    wanted = scan.request() if merged else replace(scan, shape=Shape.ROWS).request()
+    request = replace(wanted, columns=inside or scan.columns[:1], limit=None if scan.order else scan.limit)
     struct = as_nullable(struct_of([*request.fields, *_hidden_fields(hidden, scan.schema)]))
     splits = [one for split in scan.splits() for one in singles(split)]
     _refuse_merged(splits, hidden)
     native = NativeReader(spark, scan, request.columns)
-    direct = [] if hidden else native.taken(splits)
+    direct = [] if hidden or merged else native.taken(splits)
     apart = {id(split) for split in direct}
     rest = [part for split in splits if id(split) not in apart for part in parts_of(split)]
     frames = native.frames(direct)
@@ -83,9 +86,22 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     if scan.limit is not None:
         whole = whole.limit(scan.limit)
     names = [column_named(name) for name in chosen]
-    if scan.changes is not None:
+    if merged:
+        names[:0] = [column_named(each.name) for each in request.fields[: -len(request.columns)]]
+    elif scan.shape is not Shape.ROWS:
         names.insert(0, f.lit("+I").alias(ROWKIND))
     return whole if len(names) == len(struct.names) and chosen == tuple(struct.names) else whole.select(*names)
+
+
+def _with_kinds(scan: Scan, hidden: Sequence[str]) -> bool:
+    """Whether rows come with kinds of their own: an append table only knows insertions."""
+    if scan.shape is Shape.BINLOG:
+        raise UnsupportedError("the binlog is not read by Spark", hint="read the audit log, or the binlog in process")
+    if scan.shape is Shape.ROWS or not scan.schema.primary_keys:
+        return False
+    if hidden:
+        raise UnsupportedError("hidden columns are not known for changes", column=hidden[0], hint="leave it out")
+    return True
 
 
 def _checked(scan: Scan, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -182,6 +198,9 @@ class Bins:
     def _rows(self, table: Table, parts: Iterable[Part]) -> Batches:
         for part in parts:
             request = replace(self.request, share=part.share)
+            if isinstance(request, ChangeRequest):
+                yield from read_change_rows(table.store, [part.split], request, table.options)
+                continue
             if part.split.raw_convertible:
                 yield from self._raw(table, part.split, request)
                 continue

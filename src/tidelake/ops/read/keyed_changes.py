@@ -112,6 +112,7 @@ def _unmerged(store: TableStore, split: Split, files: Sequence[DataFile], reques
         where=request.where,
         ignore_corrupt_files=request.ignore_corrupt_files,
         ignore_lost_files=request.ignore_lost_files,
+        share=request.share,
         wanted=(*fields, SEQUENCE_FIELD) if request.sequence else tuple(fields),
     )
     for file in files:
