@@ -121,12 +121,12 @@ def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted) -> list[S
     """Entries as splits whose rows are not merged, those of a bucket in the order of the entries."""
     options = SplitOptions.parse(wanted.options)
     if not wanted.schema.primary_keys:
-        return splits_of(entries, snapshot_id, wanted.paths, options)
+        return splits_of(entries, snapshot_id, wanted.paths, options, None)
     # Files that wait for a bucket are changes of nothing yet.
     entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     return [
         replace(bucket, files=tuple(files), raw_convertible=False, mode=SplitMode.CHANGES)
-        for bucket in bucket_splits(entries, snapshot_id, wanted.paths)
+        for bucket in bucket_splits(entries, snapshot_id, wanted.paths, None)
         for files in pack(
             bucket.files, lambda file: file.file_size, target=options.target_bytes, least=options.open_file_cost
         )
@@ -159,9 +159,8 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
         # Stable: in each bucket what goes comes before what follows it.
         splits.sort(key=lambda split: (split.partition, split.bucket))
     else:
-        splits += splits_of(
-            _pruned(store, added, wanted), snapshot.id, wanted.paths, SplitOptions.parse(wanted.options)
-        )
+        options = SplitOptions.parse(wanted.options)
+        splits += splits_of(_pruned(store, added, wanted), snapshot.id, wanted.paths, options, None)
     return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, wanted.where)
 
 
