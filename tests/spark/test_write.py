@@ -143,16 +143,14 @@ def test_dynamic_buckets_that_owners_share_are_shuffled_twice(spark: Any, lake: 
     ids=["postponed", "keys that move"],
 )
 @pytest.mark.usefixtures("no_job")
-def test_kinds_of_tables_that_are_not_written_are_refused_as_in_process(
+def test_kinds_of_tables_that_spark_does_not_write_are_refused_before_a_job(
     spark: Any, lake: Lake, options: dict[str, str], partition: list[str] | None
 ) -> None:
     columns = {"p": "INT", "id": "INT"}
     table = lake.create_table("db.t", columns, primary_key=["id"], partition_by=partition or [], options=options)
-    with pytest.raises(UnsupportedError) as here:
-        table.write([{"p": 1, "id": 1}])
-    with pytest.raises(UnsupportedError) as there:
+    with pytest.raises(UnsupportedError, match="not written by Spark yet") as caught:
         table.write(spark.createDataFrame([(1, 1)], "p int, id int"))
-    assert str(there.value) == str(here.value)
+    assert caught.value.facts["option"] == "bucket"
 
 
 # ------------------------------------------------------------------------------------------------ engines and kinds

@@ -152,5 +152,11 @@ def _folded(job: Job, message: CommitMessage) -> CommitMessage:
     gone = tuple(file for file in message.data.new_files if file.file_name not in kept)
     remove_files(job, [replace(message, data=DataIncrement(new_files=gone), compact=CompactIncrement())])
     changelog = (*message.data.changelog_files, *message.compact.changelog_files)
-    compact = replace(message.compact, before=before, after=after, changelog_files=changelog)
+    compact = CompactIncrement(
+        before=before,
+        after=after,
+        changelog_files=changelog,
+        new_index_files=(*message.data.new_index_files, *message.compact.new_index_files),
+        deleted_index_files=(*message.data.deleted_index_files, *message.compact.deleted_index_files),
+    )
     return replace(message, data=DataIncrement(), compact=compact)
