@@ -14,8 +14,9 @@ from tidelake.catalog.filesystem import Lake
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.lsm.difference import rows_differ
+from tidelake.lsm.two_states import rows_differ
 from tidelake.ops.read.binlog import binlog_schema, packed
+from tidelake.spec.types import DOUBLE, INT, ElementType, Field, Root
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -244,8 +245,9 @@ def test_updates_are_packed_wherever_batches_end(cut: int) -> None:
 
 def test_rows_differ_by_value_at_any_depth() -> None:
     nan = float("nan")
-    left = pa.table({"a": [1.0, nan, None, 1.0], "l": [[1], None, [], [2]]})
-    right = pa.table({"a": [1.0, nan, None, None], "l": [[1], None, None, [2]]})
-    assert rows_differ(left, right, ["a"]).tolist() == [False, False, False, True]
-    assert rows_differ(left, right, ["l"]).tolist() == [False, False, True, False]
-    assert rows_differ(left, right, ["a", "l"]).tolist() == [False, False, True, True]
+    left = pa.table({"a": [1.0, nan, None, 1.0], "l": pa.array([[1], None, [], [2]], pa.list_(pa.int32()))})
+    right = pa.table({"a": [1.0, nan, None, None], "l": pa.array([[1], None, None, [2]], pa.list_(pa.int32()))})
+    number, numbers = Field(0, "a", DOUBLE), Field(1, "l", ElementType(Root.ARRAY, element=INT))
+    assert rows_differ(left, right, [number]).tolist() == [False, False, False, True]
+    assert rows_differ(left, right, [numbers]).tolist() == [False, False, True, False]
+    assert rows_differ(left, right, [number, numbers]).tolist() == [False, False, True, True]

@@ -159,8 +159,8 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
         # Stable: in each bucket what goes comes before what follows it.
         splits.sort(key=lambda split: (split.partition, split.bucket))
     else:
-        options = SplitOptions.parse(wanted.options)
-        splits += splits_of(_pruned(store, added, wanted), snapshot.id, wanted.paths, options, None)
+        kept = _pruned(store, added, wanted)
+        splits += splits_of(kept, snapshot.id, wanted.paths, SplitOptions.parse(wanted.options), None)
     return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, wanted.where)
 
 
