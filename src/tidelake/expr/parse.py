@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from tidelake.expr.scalar import (
     NullIf,
     literal,
 )
+from tidelake.expr.sides import SIDES, SOURCE, TARGET, column_of, full_name, side_of
 from tidelake.expr.tree import (
     ALWAYS,
     NEVER,
@@ -140,22 +142,23 @@ class _Dialect(Spark):
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
-def parse_where(text: str, fields: Sequence[Field]) -> Predicate:
+def parse_where(text: str, fields: Sequence[Field], *, sided: bool = False) -> Predicate:
     """A condition on rows of these columns.
 
-    Names are found exactly, or without regard to case if only one column fits.
+    Names are found exactly, or without regard to case if only one column fits. With `sided` the columns are those of
+    two tables by their full names (`tidelake.expr.sides`), and the text may leave the side out where only one fits.
 
     Raises:
         InvalidInputError: the text is not a condition, or asks for something that is not supported.
     """
-    predicate = _read(text, fields, lambda reader, node: reader.predicate(node))
+    predicate = _read(text, fields, lambda reader, node: reader.predicate(node), sided)
     matches(predicate, _no_rows(predicate.columns(), fields), 0)
     return predicate
 
 
-def parse_scalar(text: str, fields: Sequence[Field]) -> Scalar:
-    """A value computed from rows of these columns; raises like `parse_where`."""
-    scalar = _read(text, fields, lambda reader, node: reader.scalar(node))
+def parse_scalar(text: str, fields: Sequence[Field], *, sided: bool = False) -> Scalar:
+    """A value computed from rows of these columns; takes names and raises like `parse_where`."""
+    scalar = _read(text, fields, lambda reader, node: reader.scalar(node), sided)
     evaluate_scalar(scalar, _no_rows(scalar.columns(), fields), 0)
     return scalar
 
@@ -165,11 +168,11 @@ def _no_rows(names: Iterable[str], fields: Sequence[Field]) -> dict[str, pa.Arra
     return {field.name: pa.nulls(0, to_arrow(field.type)) for field in fields if field.name in names}
 
 
-def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr], T]) -> T:
+def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr], T], sided: bool) -> T:
     if len(text) > TEXT_MAX:
         raise InvalidInputError("sql text is too long", length=len(text), limit=TEXT_MAX, hint="build it with tl.col")
     try:
-        return read(_Reader(text, fields), _syntax(text))
+        return read((_SidedReader if sided else _Reader)(text, fields), _syntax(text))
     except RecursionError as cause:
         raise _too_deep() from cause
 
@@ -603,10 +606,9 @@ class _Reader:
     # ----------------------------------------------------------------------------------------------------- columns
 
     def _column(self, node: exp.Expr) -> Scalar:
-        names = self._path(node)
-        field = self._find(names[0], self.fields, "column")
+        field, members = self._named(self._path(node))
         scalar: Scalar = ColumnRef(field.name)
-        for name in names[1:]:
+        for name in members:
             dtype = field.type
             if not isinstance(dtype, RowType):
                 raise self._error(
@@ -615,6 +617,10 @@ class _Reader:
             field = self._find(name, dtype.fields, "member")
             scalar = Member(scalar, field.name)
         return scalar
+
+    def _named(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
+        """The column that a path begins with, and the rest of the path."""
+        return self._find(path[0], self.fields, "column"), path[1:]
 
     def _path(self, node: exp.Expr) -> list[exp.Expr]:
         match node:
@@ -721,6 +727,29 @@ class _Reader:
 
     def _error(self, node: exp.Expr, message: str, hint: str, **facts: str | None) -> InvalidInputError:
         return _misplaced(self.text, message, _start(node), hint, **facts)
+
+
+class _SidedReader(_Reader):
+    """Knows the columns of two tables by their full names."""
+
+    def _named(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
+        side = SIDES.get(path[0].name.lower()) if len(path) > 1 else None
+        if side is not None:
+            return self._of_side(path[1], side), path[2:]
+        sides = [each for each in (TARGET, SOURCE) if self._has(each, path[0].name)]
+        if len(sides) > 1:
+            name = path[0].name
+            hint = f"both sides have it: write {full_name(sides[0], name)} or {full_name(sides[1], name)}"
+            raise self._error(path[0], "column is ambiguous", hint, column=name)
+        return self._of_side(path[0], sides[0]) if sides else self._find(path[0], self.fields, "column"), path[1:]
+
+    def _of_side(self, node: exp.Expr, side: str) -> Field:
+        own = [replace(each, name=column_of(each.name)) for each in self.fields if side_of(each.name) == side]
+        found = self._find(node, own, "column")
+        return replace(found, name=full_name(side, found.name))
+
+    def _has(self, side: str, name: str) -> bool:
+        return any(column_of(each.name).lower() == name.lower() for each in self.fields if side_of(each.name) == side)
 
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)

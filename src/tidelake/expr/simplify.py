@@ -144,7 +144,7 @@ def _simplified(predicate: Predicate) -> Predicate:
             return _simplified_is(_simplified(part), value)
     if isinstance(predicate, (*_LEAVES, Unknown)):
         return predicate
-    return _folded(_with_children(predicate, _simplified_node))
+    return _folded(with_children(predicate, _simplified_node))
 
 
 def _joined(predicate: And | Or, neutral: Predicate, decisive: Predicate) -> Predicate:
@@ -197,7 +197,7 @@ def _simplified_node(node: Node) -> Node:
     if isinstance(node, Predicate):
         return _simplified(node)
     assert isinstance(node, Scalar)
-    return _folded_scalar(_with_children(node, _simplified_node))
+    return _folded_scalar(with_children(node, _simplified_node))
 
 
 def _folded(predicate: Predicate) -> Predicate:
@@ -252,7 +252,7 @@ def _put(node: Any, values: Mapping[str, pa.Scalar]) -> Any:
         if not values[name].is_valid:
             return ALWAYS if isinstance(node, IsNull) else NEVER if node == In(name, ()) else UNKNOWN
         return _of(truth(node, {name: pa.array([values[name]], values[name].type)}, 1)[0].as_py())
-    return _with_children(node, lambda child: _put(child, values))
+    return with_children(node, lambda child: _put(child, values))
 
 
 def _scalar(value: Any) -> pa.Scalar:
@@ -262,7 +262,7 @@ def _scalar(value: Any) -> pa.Scalar:
     return pa.scalar(None) if dtype is None else pa.scalar(value, to_arrow(dtype))
 
 
-def _with_children(node: Any, change: Any) -> Any:
+def with_children(node: Any, change: Any) -> Any:
     """The node with each node directly below it changed."""
     return replace(node, **{each.name: _changed(getattr(node, each.name), change) for each in fields(node)})
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from tidelake.engine import engine, is_engine_frame
-from tidelake.errors import InvalidInputError
+from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
 from tidelake.ops.commit.committer import Committer
@@ -16,15 +17,20 @@ from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.compact.append import Rewrite
 from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
 from tidelake.ops.compact.table import CompactionPlan, plan_compaction, run_compaction
-from tidelake.ops.define.merge_schema import MergeSchemaOptions, plan_merge, typed_rows
+from tidelake.ops.define.merge_schema import MergeSchemaOptions, typed_rows
+from tidelake.ops.define.merge_schema import plan_merge as plan_schema
 from tidelake.ops.define.schemas import run_alter
 from tidelake.ops.maintain.afterwards import run_afterwards
 from tidelake.ops.maintain.times import Span, span_ms
 from tidelake.ops.scan.partitions import PartitionPredicate
+from tidelake.ops.write.merge_rules import ALL, resolve_merge
+from tidelake.ops.write.merge_source import typed_source
 from tidelake.ops.write.rescale import RescalePlan, new_bucket_count, plan_rescale, rescale_options, run_rescale
 from tidelake.ops.write.verbs import Target, begin_write, run_delete, run_update, run_write
+from tidelake.spec.types import Field
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
+from tidelake.table.merging import Merge
 
 _ASSIGN_HINT = 'say what: {"column": "expression"}'
 
@@ -77,11 +83,9 @@ class Writing(Handle):
         done = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
         if done is None:
             data, given = typed_rows(data, table.schema, how["row_kind"])
-            changes = plan_merge(table.schema, given, table.options)
-            if changes:
-                run_alter(table.store.env, table.store.schemas, table.store.snapshots, changes)
-                table = table._newest()
-                committer = table._committer(committer.user)
+            widened = table._with_columns_of(given)
+            if widened is not table:
+                table, committer = widened, widened._committer(committer.user)
             done = run_write(table._target(), committer, data, **how)
         return table._afterwards(done)
 
@@ -110,6 +114,44 @@ class Writing(Handle):
             raise InvalidInputError("nothing to update", hint=_ASSIGN_HINT)
         scalars = {name: table._scalar(value) for name, value in assignments.items()}
         return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
+
+    def merge(self, source: Any, on: Predicate | str | Sequence[str]) -> Merge:
+        """Merge rows of a source into the table: add clauses to what comes back, and end with `run()`.
+
+        `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. `on` says
+        when rows belong together: a condition such as `"t.id = s.id"`, or a list of columns that both have.
+
+        Raises:
+            InvalidInputError: the table is read at a point in time.
+        """
+        self._refuse_travelled()
+        return Merge(self._merged, source, on)
+
+    def _merged(self, merge: Merge, plan_only: bool) -> Any:
+        from tidelake.ops.write.merge import plan_merge, run_merge  # other verbs do without joins
+
+        if is_engine_frame(merge.source):
+            raise UnsupportedError(
+                "frames of Spark are not merged yet", hint="collect it first: merge(frame.toArrow(), ...)"
+            )
+        table = self._newest()
+        rows, fields = typed_source(merge.source, table.schema)
+        lenient = MergeSchemaOptions.parse(table.options).merge
+        if lenient and not plan_only and any(clause.values == ALL for clause in merge.clauses if clause.sets):
+            table = table._with_columns_of(fields)
+        resolved = resolve_merge(table.schema, fields, merge.on, merge.clauses, lenient=lenient)
+        if plan_only:
+            return plan_merge(table._target(), rows, resolved)
+        done = run_merge(table._target(), table._committer(None), rows, resolved)
+        return replace(done, commit=table._afterwards(done.commit))
+
+    def _with_columns_of(self, fields: Sequence[Field]) -> Self:
+        """The table after it got the columns that it lacks, where it may."""
+        changes = plan_schema(self.schema, fields, self.options)
+        if not changes:
+            return self
+        run_alter(self.store.env, self.store.schemas, self.store.snapshots, changes)
+        return self._newest()
 
     def _scalar(self, value: object) -> Scalar:
         if not isinstance(value, str):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -44,19 +44,19 @@ from tidelake.ops.scan.planner import find_live, prune_buckets
 from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import KINDS
+from tidelake.ops.write.rowlevel import rows_changed
 from tidelake.spec.data_file import DataFile, FileSource
-from tidelake.spec.index_manifest import IndexFile
+from tidelake.spec.index_manifest import HASH, IndexFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 from tidelake.store.vectors import VectorOptions, remove_index_files
 
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 """The rows that take the place of matching rows, in their order."""
 
-ROWS_CHANGED: Final = "rows-changed"
-"""Code of the conflict that a fresh plan solves: another commit reached the same rows first."""
 _ROW_LEVEL: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 """Operations whose rows depend on the state they were read from; all others write what they were given."""
 
@@ -112,6 +112,16 @@ def versions_win(options: Mapping[str, str], columns: Iterable[str]) -> bool:
         folds = any(key.endswith((".aggregate-function", "default-aggregate-function")) for key in options)
         return not folds and not sequence_groups(options)
     return merge.engine is MergeEngine.DEDUPLICATE
+
+
+def keeps_the_first(options: Mapping[str, str]) -> bool:
+    """Whether a key shows the row that came first, whatever is written later."""
+    return MergeOptions.parse(options).engine is MergeEngine.FIRST_ROW
+
+
+def keeps_whole_rows(options: Mapping[str, str]) -> bool:
+    """Whether a version is shown as it was written, and not merged with others."""
+    return MergeOptions.parse(options).engine in (MergeEngine.DEDUPLICATE, MergeEngine.FIRST_ROW)
 
 
 def watched(options: Mapping[str, str], kind: str, columns: Iterable[str] = ()) -> tuple[str, ...]:
@@ -175,15 +185,73 @@ def write_again(
 # ------------------------------------------------------------------------------------------------ copy on write
 
 
+class Edit(Protocol):
+    """What a rewrite does to rows."""
+
+    @property
+    def where(self) -> Predicate:
+        """A condition that every row fulfils which it changes."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it takes to tell how many rows change."""
+
+    def count(self, rows: pa.Table) -> int:
+        """How many of these rows, all of which fulfil the condition, change."""
+
+    def changed(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """The rows that take the place of whole rows, in their order; `names` are the columns of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingRows:
+    """The edit of DELETE and UPDATE. `change` gives new rows for those that match; without it they go."""
+
+    where: Predicate
+    change: Change | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the condition looks at."""
+        return tuple(sorted(self.where.columns()))
+
+    def count(self, rows: pa.Table) -> int:
+        """All of them: they match."""
+        return int(rows.num_rows)
+
+    def changed(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """The rows, with those that match changed or left out."""
+        columns = {name: rows.column(name).combine_chunks() for name in self.where.columns()}
+        hit = pc.fill_null(matches(self.where, columns, rows.num_rows), False)
+        if self.change is None:
+            return rows.filter(pc.invert(hit))
+        if not pc.any(hit).as_py():
+            return rows
+        new = self.change(rows.filter(hit).select(list(names)).combine_chunks().to_batches()[0])
+        return put_in_place(rows, np.flatnonzero(np.asarray(hit)), new)
+
+
+def put_in_place(rows: pa.Table, places: Ints, new: pa.RecordBatch) -> pa.Table:
+    """The rows with new ones at these places; columns that the new ones lack stay as they are."""
+    old = rows.take(pa.array(places))
+    arrays = [
+        new.column(name) if name in new.schema.names else old.column(name).combine_chunks()
+        for name in rows.column_names
+    ]
+    both = pa.concat_tables([rows, pa.Table.from_arrays(arrays, schema=rows.schema)]).combine_chunks()
+    order = np.arange(rows.num_rows)
+    order[places] = np.arange(rows.num_rows, both.num_rows)
+    return both.take(pa.array(order))
+
+
 @dataclass(slots=True)
 class CopyOnWrite:
-    """Rewrites the sections of a table that hold a matching row. `change` gives new rows; without it they go."""
+    """Rewrites the sections of a table that hold a row which an edit changes."""
 
     store: TableStore
     paths: DataPaths
     options: Mapping[str, str]
-    where: Predicate
-    change: Change | None = None
+    edit: Edit
     thin: bool = False
     _writers: list[KeyedWriter] = field(default_factory=list)
 
@@ -196,13 +264,14 @@ class CopyOnWrite:
             InvalidInputError: a new value does not fit, or a version cannot be merged; nothing is left behind.
         """
         schema = self.store.schema
-        live = find_live(self.store, self.store.snapshots.latest(), self.where, schema)
+        where = self.edit.where
+        live = find_live(self.store, self.store.snapshots.latest(), where, schema)
         if live is None:
             return Prepared()
         entries = live.entries.filter(pc.greater_equal(live.entries.column("bucket"), 0))
         refuse_newer(self.store, entries)
-        entries = prune_buckets(entries, self.where, schema, BucketOptions.parse(self.options))
-        likely = frozenset(prune_by_key(self.store, entries, self.where, schema).column("file_name").to_pylist())
+        entries = prune_buckets(entries, where, schema, BucketOptions.parse(self.options))
+        likely = frozenset(prune_by_key(self.store, entries, where, schema).column("file_name").to_pylist())
         messages: list[CommitMessage] = []
         count = 0
         indexes = index_files_of(self.store, live.snapshot)
@@ -212,13 +281,17 @@ class CopyOnWrite:
                 messages += [] if message is None else [message]
                 count += hits
         except BaseException:
-            for writer in self._writers:
-                writer.abort()
-            for each in messages:
-                made = each.data.new_index_files
-                remove_index_files(self.store, self.paths, made, partition=each.partition, bucket=each.bucket)
+            self.abort(messages)
             raise
         return Prepared(tuple(messages), count, live.snapshot.id)
+
+    def abort(self, messages: Sequence[CommitMessage]) -> None:
+        """Remove the new files, and the index files of messages, as long as nobody has committed them."""
+        for writer in self._writers:
+            writer.abort()
+        for each in messages:
+            made = each.data.new_index_files
+            remove_index_files(self.store, self.paths, made, partition=each.partition, bucket=each.bucket)
 
     def _bucket(
         self, split: Split, likely: frozenset[str], indexes: Sequence[IndexFile]
@@ -265,10 +338,10 @@ class CopyOnWrite:
     def _hits(self, split: Split, section: Section, merging: Merging) -> int:
         """Counted first, so that a section without a match is not written for nothing."""
         # Rows without a column could not be counted: where the condition names none, keys are read.
-        columns = tuple(sorted(self.where.columns())) or merging.schema.trimmed_primary_keys
-        probe = ReadRequest(schema=merging.schema, columns=columns, where=self.where)
+        columns = self.edit.columns or merging.schema.trimmed_primary_keys
+        probe = ReadRequest(schema=merging.schema, columns=columns, where=self.edit.where)
         here = replace(split, files=tuple(file.meta for file in section.files), raw_convertible=False)
-        return sum(rows.num_rows for rows in read_keyed_split(self.store, here, probe, merging))
+        return sum(self.edit.count(rows) for rows in read_keyed_split(self.store, here, probe, merging))
 
     def _rewritten(self, split: Split, section: Section, merging: Merging, level: int) -> tuple[DataFile, ...]:
         # All versions of its keys are in a section, so that nothing older can lie below what is written.
@@ -285,25 +358,10 @@ class CopyOnWrite:
         for rows in merge_section(
             self.store, split, section, merging, merging.schema.names, ordered=True, drop_retracts=True, whole=True
         ):
-            kept = self._changed(rows.combine_chunks(), merging.schema.names)
+            kept = self.edit.changed(rows.combine_chunks(), merging.schema.names)
             if kept.num_rows:
                 writer.write(kept)
         return writer.close()
-
-    def _changed(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        columns = {name: rows.column(name).combine_chunks() for name in self.where.columns()}
-        hit = pc.fill_null(matches(self.where, columns, rows.num_rows), False)
-        if self.change is None:
-            return rows.filter(pc.invert(hit))
-        if not pc.any(hit).as_py():
-            return rows
-        old = rows.filter(hit)
-        new = self.change(old.select(list(names)).combine_chunks().to_batches()[0])
-        arrays = [new.column(name) if name in names else old.column(name) for name in rows.column_names]
-        both = pa.concat_tables([rows, pa.Table.from_arrays(arrays, schema=rows.schema)]).combine_chunks()
-        places = np.arange(rows.num_rows)
-        places[hit.to_numpy(zero_copy_only=False)] = np.arange(rows.num_rows, both.num_rows)
-        return both.take(pa.array(places))
 
 
 def refuse_newer(store: TableStore, entries: pa.Table) -> None:
@@ -346,26 +404,28 @@ class Unchanged:
         Raises:
             CommitConflictError: one of them reached the same rows, or has expired so that nobody can tell.
         """
-        by_place = {(message.partition, message.bucket): message for message in messages}
         for number in range(self.snapshot_id + 1, latest.id + 1 if latest else 0):
             snapshot = self.store.snapshots.find(number)
             if snapshot is None:
-                raise self._refusal(number)
+                raise rows_changed(self.store, number)
             if snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
-                self._look(snapshot, by_place)
+                self._look(snapshot, messages)
 
-    def _look(self, snapshot: Snapshot, by_place: Mapping[tuple[bytes, int], CommitMessage]) -> None:
+    def _look(self, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
         partitions = PartitionSet(
-            frozenset(partition for partition, _ in by_place), tuple(self.store.schema.partition_types)
+            frozenset(message.partition for message in messages), tuple(self.store.schema.partition_types)
         )
         metas = delta_manifests(self.store.manifests, snapshot)
         entries = read_changes(self.store.manifests, metas, partitions=partitions)
+        # Who chooses buckets for new keys does not know what another job chose meanwhile, maybe for the same keys.
+        assigned = {
+            each.partition for each in messages if any(file.index_type == HASH for file in each.data.new_index_files)
+        }
         for split in bucket_splits(entries, snapshot.id, self.paths, None):
-            message = by_place.get((split.partition, split.bucket))
-            if message is None:
-                continue
-            if snapshot.commit_kind is CommitKind.OVERWRITE or self._meets(message, split, snapshot):
-                raise self._refusal(snapshot.id, split.bucket)
+            mine = [each for each in messages if (each.partition, each.bucket) == (split.partition, split.bucket)]
+            overwritten = bool(mine) and snapshot.commit_kind is CommitKind.OVERWRITE
+            if overwritten or split.partition in assigned or any(self._meets(each, split, snapshot) for each in mine):
+                raise rows_changed(self.store, snapshot.id, split.bucket)
 
     def _meets(self, message: CommitMessage, theirs: Split, snapshot: Snapshot) -> bool:
         merging = Merging(self.store.schema, self.options)
@@ -384,16 +444,6 @@ class Unchanged:
                 if lookup.find(pa.Table.from_batches([batch])).hits.any():
                     return True
         return False
-
-    def _refusal(self, snapshot_id: int, bucket: int | None = None) -> CommitConflictError:
-        return CommitConflictError(
-            "another commit changed the same rows first",
-            code=ROWS_CHANGED,
-            table=self.store.env.io.root,
-            snapshot_id=snapshot_id,
-            bucket=bucket,
-            hint="read the rows again and repeat the change",
-        )
 
 
 def _overlap(one: RunFile, other: RunFile) -> bool:

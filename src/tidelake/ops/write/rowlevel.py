@@ -1,4 +1,4 @@
-"""DELETE and UPDATE of append tables by copy on write.
+"""DELETE, UPDATE and MERGE of append tables by copy on write.
 
 Files that hold a matching row are read, changed and written anew; the commit deletes the old ones and adds the new
 ones in one snapshot. It is planned on one snapshot and refused if another job removed one of those files meanwhile.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import StorageError
+from tidelake.errors import CommitConflictError, StorageError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
 from tidelake.files.bucket_writer import BucketWriter
 from tidelake.files.options import FileOptions
+from tidelake.files.read import ROW_NUMBER
 from tidelake.io.fileio import join
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import ReadRequest, read_data_file
@@ -26,8 +29,23 @@ from tidelake.spec.data_file import DataFile
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
+ROWS_CHANGED: Final = "rows-changed"
+"""Code of the conflict that a fresh plan solves: another commit reached the same rows first."""
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 Change = Callable[[pa.RecordBatch, pa.BooleanArray], pa.RecordBatch]
 """The rows that replace a batch, given which of its rows match."""
+
+
+def rows_changed(store: TableStore, snapshot_id: int, bucket: int | None = None) -> CommitConflictError:
+    """The refusal of a change whose rows a snapshot changed since they were read, or of which nobody can tell."""
+    return CommitConflictError(
+        "another commit changed the same rows first",
+        code=ROWS_CHANGED,
+        table=store.env.io.root,
+        snapshot_id=snapshot_id,
+        bucket=bucket,
+        hint="read the rows again and repeat the change",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,58 @@ def rewrite_matching(
     return RowLevelResult(tuple(messages), rows, touched)
 
 
+@dataclass(slots=True)
+class CopiedFiles:
+    """Takes rows out of files by copying the others to new ones."""
+
+    store: TableStore
+    paths: DataPaths
+    files: FileOptions
+    messages: list[CommitMessage] = field(default_factory=list)
+
+    def take(
+        self, split: Split, file: DataFile, positions: Ints, taken: Callable[[pa.RecordBatch, int], None] | None = None
+    ) -> None:
+        """Take the rows at these positions, which ascend, out of a file.
+
+        `taken` is shown the whole rows a batch at a time, with the number of its first among the positions.
+
+        Raises:
+            FormatError: the file is missing or damaged.
+            StorageError: the storage failed.
+        """
+        schema = self.store.schema
+        request = ReadRequest(schema=schema, columns=schema.names)
+        folder = self.paths.bucket(split.partition, split.bucket)
+        writer = BucketWriter(self.store.env, folder, schema, self.files)
+        try:
+            for batch in read_data_file(self.store, split, file, request, row_numbers=True):
+                numbers = batch.column(ROW_NUMBER).to_numpy()
+                rows = batch.select(list(schema.names))
+                first, end = np.searchsorted(positions, [numbers[0], numbers[-1] + 1])
+                here = np.searchsorted(numbers, positions[first:end])
+                if taken is not None and len(here):
+                    taken(rows.take(pa.array(here)), int(first))
+                stays = np.ones(len(numbers), dtype=bool)
+                stays[here] = False
+                if stays.any():
+                    writer.write(rows.filter(pa.array(stays)) if len(here) else rows)
+            new = writer.close(sequence=file.min_sequence)
+        except BaseException:
+            writer.abort()
+            raise
+        increment = DataIncrement(new_files=new, deleted_files=(file,))
+        self.messages.append(
+            CommitMessage(
+                partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, data=increment
+            )
+        )
+
+    def abort(self) -> None:
+        """Remove the new files; what cannot be removed now is an orphan."""
+        _remove(self.store, self.paths, self.messages)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rewriter:
     store: TableStore
@@ -118,9 +188,13 @@ class _Rewriter:
             yield self.change(batch, hit)
 
     def abort(self, messages: Sequence[CommitMessage]) -> None:
-        for message in messages:
-            folder = self.paths.bucket(message.partition, message.bucket)
-            for file in message.data.new_files:
-                # What cannot be removed now is an orphan; the error on its way matters more.
-                with suppress(StorageError):
-                    self.store.env.io.delete(join(folder, file.file_name))
+        _remove(self.store, self.paths, messages)
+
+
+def _remove(store: TableStore, paths: DataPaths, messages: Sequence[CommitMessage]) -> None:
+    for message in messages:
+        folder = paths.bucket(message.partition, message.bucket)
+        for file in message.data.new_files:
+            # What cannot be removed now is an orphan; the error on its way matters more.
+            with suppress(StorageError):
+                store.env.io.delete(join(folder, file.file_name))

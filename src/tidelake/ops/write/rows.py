@@ -29,7 +29,7 @@ def as_table(data: Any) -> pa.Table:
     Raises:
         InvalidInputError: the data holds no rows or no columns, or a table cannot hold one of them.
     """
-    table = data if isinstance(data, pa.Table) else _joined(list(_arrow_batches(data, {})))
+    table = data if isinstance(data, pa.Table) else joined(list(_arrow_batches(data, {})))
     for index, column in enumerate(table.schema):
         try:
             dtype = from_arrow(column.type, column.nullable)
@@ -43,7 +43,12 @@ def as_table(data: Any) -> pa.Table:
     return table
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Batches of one stream of rows as one table, in types that hold the values of all of them.
+
+    Raises:
+        InvalidInputError: there are none, or they do not fit together.
+    """
     if not batches:
         raise InvalidInputError(
             "a table cannot be made from no rows", hint="create it with a schema first, or write Arrow data"

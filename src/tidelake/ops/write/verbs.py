@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,7 @@ from tidelake.ops.scan.planner import Plan, never, plan_append
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.kinds import batches_with_kinds
-from tidelake.ops.write.rowlevel import delete_rows, rewrite_matching
+from tidelake.ops.write.rowlevel import ROWS_CHANGED, delete_rows, rewrite_matching
 from tidelake.ops.write.rows import conform
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.layout import POSTPONE_BUCKET
@@ -54,10 +54,12 @@ if TYPE_CHECKING:  # append tables do without the tree
 TableWriter: TypeAlias = "AppendWriter | KeyedTableWriter | StagingWriter | DecidingWriter"
 """Whatever writes rows of a table."""
 MODES = ("append", "overwrite", "overwrite-dynamic")
-_REPLACED = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range"})
-"""Conflicts with a compaction or an overwrite, which a fresh plan solves."""
-_ATTEMPTS = 10
-"""Plans of a row-level change of a primary-key table."""
+_SOLVED_BY_A_FRESH_PLAN: Final = frozenset(
+    {ROWS_CHANGED, KEYS_MOVED, "file-deleted", "file-conflict", "key-range", "index-conflict"}
+)
+_ATTEMPTS: Final = 10
+"""Plans of a row-level change."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ def begin_write(
     if partition is not None and mode != "overwrite":
         raise InvalidInputError("a partition is only given to an overwrite", mode=mode, hint='set mode="overwrite"')
     if identifier is not None and not committer.filter_committed([identifier]):
-        return _made_visible(target, committer, CommitResult(repeated=True))
+        return made_visible(target, committer, CommitResult(repeated=True))
     return None
 
 
@@ -250,7 +252,7 @@ def commit_write(
     if mode != "append" and target.moves_keys and (partition or mode == "overwrite-dynamic"):
         _refuse_keys_elsewhere(target, committer, messages, partition, number)
     committable = Committable(messages=tuple(messages), identifier=number, operation=None)
-    return _made_visible(target, committer, _commit(committer, committable, mode, partition, guard))
+    return made_visible(target, committer, _commit(committer, committable, mode, partition, guard))
 
 
 def _refuse_keys_elsewhere(
@@ -273,9 +275,9 @@ def _refuse_keys_elsewhere(
         raise
 
 
-def _made_visible(target: Target, committer: Committer, result: CommitResult) -> CommitResult:
-    """Compact where rows of level 0 are not read and an earlier life or a lost race left them there."""
-    if target.is_keyed and (result.repeated or result.compaction_lost):
+def made_visible(target: Target, committer: Committer, result: CommitResult, *, waiting: bool = False) -> CommitResult:
+    """Compact where rows of level 0 are not read and an earlier life, a lost race or (`waiting`) this job left them."""
+    if target.is_keyed and (result.repeated or result.compaction_lost or waiting):
         from tidelake.lsm.engines.build import MergeOptions
         from tidelake.ops.compact.buckets import Job
         from tidelake.ops.compact.table import run_compaction
@@ -343,12 +345,30 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
 
         wins = deletions_win(target.options)
         return _change_keyed(target, committer, where, "-D" if wins else None, watched(target.options, "-D"))
-    plan = _plan(target, where)
-    if _marks_rows(target, plan):
-        return _change_marked(target, committer, where, plan)
-    found = rewrite_matching(target.store, target.paths, plan.splits, where, delete_rows, target.files)
-    result = _row_level(committer, found.messages, "DELETE")
-    return replace(result, rows=found.rows)
+
+    def attempt() -> CommitResult:
+        plan = plan_rewrite(target, where)
+        if marks_rows(target, plan):
+            return _change_marked(target, committer, where, plan)
+        found = rewrite_matching(target.store, target.paths, plan.splits, where, delete_rows, target.files)
+        return replace(commit_rows(committer, found.messages, "DELETE"), rows=found.rows)
+
+    return planned_again(attempt)
+
+
+def planned_again(attempt: Callable[[], T]) -> T:
+    """Plan and commit a row-level change, again and again while others change the same rows or files first.
+
+    Raises:
+        CommitConflictError: they did every time, or the conflict is one that a fresh plan does not solve.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except CommitConflictError as error:
+            if error.code not in _SOLVED_BY_A_FRESH_PLAN:
+                raise
+    return attempt()
 
 
 def _drop_whole(target: Target, committer: Committer, where: Predicate) -> CommitResult | None:
@@ -381,7 +401,7 @@ def _change_keyed(
 
     Planned again when another commit reached the same rows or files first.
     """
-    from tidelake.ops.write.keyed_verbs import ROWS_CHANGED, CopyOnWrite, Unchanged, write_again
+    from tidelake.ops.write.keyed_verbs import CopyOnWrite, MatchingRows, Unchanged, write_again
 
     store, paths, options = target.store, target.paths, target.options
     operation = "DELETE" if change is None else "UPDATE"
@@ -389,20 +409,15 @@ def _change_keyed(
         from tidelake.ops.write.postpone import refuse_waiting
 
         refuse_waiting(store, where)
-    for attempt in range(1, _ATTEMPTS + 1):
+
+    def attempt() -> CommitResult:
         found = write_again(store, paths, options, where, kind, change, watch) if kind is not None else None
         if found is None:
-            kind = None
-            found = CopyOnWrite(store, paths, options, where, change, target.thin).prepare()
-        if not found.messages:
-            return CommitResult()
-        try:
-            guard = Unchanged(store, paths, options, found.snapshot_id)
-            return replace(_row_level(committer, found.messages, operation, guard), rows=found.rows)
-        except CommitConflictError as error:
-            if attempt == _ATTEMPTS or error.code not in (ROWS_CHANGED, KEYS_MOVED, *_REPLACED):
-                raise
-    raise AssertionError("the last attempt returns or raises")
+            found = CopyOnWrite(store, paths, options, MatchingRows(where, change), target.thin).prepare()
+        guard = Unchanged(store, paths, options, found.snapshot_id)
+        return replace(commit_rows(committer, found.messages, operation, guard), rows=found.rows)
+
+    return planned_again(attempt)
 
 
 def run_update(
@@ -440,21 +455,23 @@ def run_update(
         check_update(schema, assignments, target.options)
         kind = "+U" if versions_win(target.options, assignments) else None
         return _change_keyed(target, committer, where, kind, watched(target.options, "+U", assignments), updated)
-    plan = _plan(target, where)
-    if _marks_rows(target, plan):
-        return _change_marked(target, committer, where, plan, updated)
-    splits = plan.splits
-    change = delete_rows if moving else in_place
-    found = rewrite_matching(target.store, target.paths, splits, where, change, target.files)
-    messages = found.messages
-    if moving and messages:
-        try:
-            messages += _moved_rows(target, splits, where, updated)
-        except BaseException:
-            discard(committer, messages)
-            raise
-    result = _row_level(committer, messages, "UPDATE")
-    return replace(result, rows=found.rows)
+
+    def attempt() -> CommitResult:
+        plan = plan_rewrite(target, where)
+        if marks_rows(target, plan):
+            return _change_marked(target, committer, where, plan, updated)
+        change = delete_rows if moving else in_place
+        found = rewrite_matching(target.store, target.paths, plan.splits, where, change, target.files)
+        messages = found.messages
+        if moving and messages:
+            try:
+                messages += _moved_rows(target, plan.splits, where, updated)
+            except BaseException:
+                discard(committer, messages)
+                raise
+        return replace(commit_rows(committer, messages, "UPDATE"), rows=found.rows)
+
+    return planned_again(attempt)
 
 
 def _moved_rows(
@@ -477,7 +494,12 @@ def _ranks(hit: pa.BooleanArray) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(hit.cast(pa.int64())), 1)
 
 
-def _plan(target: Target, where: Predicate) -> Plan:
+def plan_rewrite(target: Target, where: Predicate | None) -> Plan:
+    """The files of an append table that may hold rows to change, on the newest snapshot.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than this job knows.
+    """
     plan = plan_append(
         target.store,
         target.store.snapshots.latest(),
@@ -491,7 +513,7 @@ def _plan(target: Target, where: Predicate) -> Plan:
     return plan
 
 
-def _marks_rows(target: Target, plan: Plan) -> bool:
+def marks_rows(target: Target, plan: Plan) -> bool:
     """Whether rows of an append table are deleted by marking them: if the options say so, or some already are."""
     return VectorOptions.parse(target.options).enabled or any(split.vectors for split in plan.splits)
 
@@ -503,32 +525,25 @@ def _change_marked(
     plan: Plan,
     change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> CommitResult:
-    """Mark rows of an append table deleted, and write their new versions; planned again when another was faster."""
+    """Mark rows of an append table deleted, and write their new versions."""
     from tidelake.ops.write.marking import find_matching, mark_rows  # tables without vectors do without
 
-    for attempt in range(1, _ATTEMPTS + 1):
-        if plan.snapshot is None:
-            return CommitResult()
-        writer = None if change is None else target.writer()
-        messages: tuple[CommitMessage, ...] = ()
-        try:
-            take = None if change is None or writer is None else _written(writer, change)
-            marks = find_matching(target.store, plan.splits, where, take)
-            messages = mark_rows(target.store, target.paths, plan.snapshot, marks, target.options)
-            messages += () if writer is None else tuple(writer.prepare())
-        except BaseException:
-            if writer is not None:
-                writer.abort()
-            discard(committer, messages)
-            raise
-        try:
-            result = _row_level(committer, messages, "DELETE" if change is None else "UPDATE")
-            return replace(result, rows=marks.rows)
-        except CommitConflictError as error:
-            if attempt == _ATTEMPTS or error.code not in _REPLACED:
-                raise
-        plan = _plan(target, where)
-    raise AssertionError("the last attempt returns or raises")
+    if plan.snapshot is None:
+        return CommitResult()
+    writer = None if change is None else target.writer()
+    messages: tuple[CommitMessage, ...] = ()
+    try:
+        take = None if change is None or writer is None else _written(writer, change)
+        marks = find_matching(target.store, plan.splits, where, take)
+        messages = mark_rows(target.store, target.paths, plan.snapshot, marks, target.options)
+        messages += () if writer is None else tuple(writer.prepare())
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        discard(committer, messages)
+        raise
+    result = commit_rows(committer, messages, "DELETE" if change is None else "UPDATE")
+    return replace(result, rows=marks.rows)
 
 
 def _written(
@@ -551,9 +566,15 @@ def _refuse_newer(target: Target, splits: Sequence[Split]) -> None:
         )
 
 
-def _row_level(
+def commit_rows(
     committer: Committer, messages: tuple[CommitMessage, ...], operation: str, guard: Guard | None = None
 ) -> CommitResult:
+    """Commit a row-level change; nothing is published without messages.
+
+    Raises:
+        CommitConflictError: others changed the same rows or files first; what was written is removed.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+    """
     if not messages:
         return CommitResult()
     try:

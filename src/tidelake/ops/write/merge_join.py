@@ -1,0 +1,359 @@
+"""Which target rows meet which source rows, and which rule of a merge each falls under. Opens no file.
+
+The source is in memory and its keys are numbered once; the target comes a piece at a time. A piece is looked up in a
+hash table of the numbers, so that its cost does not depend on how many pairs there are; pairs are spread out in slices
+of a bounded size, and what is left of the condition is asked of them.
+
+Invariant: a target row is given at most one rule and one source row. Two source rows that both want to change it are an
+error that names its key, whatever the order they come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr.coerce import INTEGERS, is_text, meet
+from tidelake.expr.evaluate import evaluate_scalar, matches
+from tidelake.expr.node import Node
+from tidelake.expr.scalar import ColumnRef
+from tidelake.expr.sides import TARGET, column_of, full_name, of_target, shown, side_of
+from tidelake.expr.tree import And, In, Predicate, col
+from tidelake.ops.write.merge_rules import Action, Equal, Join, Merge, Rule, When
+from tidelake.ops.write.values import fit_column
+from tidelake.spec.arrow_types import row_to_arrow, to_arrow
+from tidelake.spec.schema import Schema
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Columns = Mapping[str, pa.Array]
+"""Columns of the target by their full names."""
+
+_PAIRS: Final = 1 << 18
+"""Pairs that are looked at together, at most; a single row may have more."""
+_LISTED: Final = 256
+"""Values of a column that are asked for one by one; of more only the range is."""
+_GROUP: Final = "group"
+_INTEGER_BOUNDS: Final = {bits: (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Target rows that a rule changes, by their places, with the rule and the source row of each (-1: none)."""
+
+    rows: Ints
+    rules: Ints
+    source: Ints
+
+    def of(self, rule: int) -> Hits:
+        """Those of one rule."""
+        return self.at(np.flatnonzero(self.rules == rule))
+
+    def at(self, places: Ints) -> Hits:
+        """Those at these places of the list."""
+        return Hits(self.rows[places], self.rules[places], self.source[places])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def joined_hits(parts: Sequence[Hits]) -> Hits:
+    """Hits of several kinds as one list, by their rows."""
+    none: Ints = np.empty(0, np.int64)
+    rows = np.concatenate([none, *(part.rows for part in parts)])
+    order = np.argsort(rows, kind="stable")
+    rules = np.concatenate([none, *(part.rules for part in parts)])
+    source = np.concatenate([none, *(part.source for part in parts)])
+    return Hits(rows[order], rules[order], source[order])
+
+
+class Matcher:
+    """Finds the partners of target rows in a source, and remembers which source rows had one."""
+
+    def __init__(self, source: pa.Table, merge: Merge) -> None:
+        """Number the keys of the source.
+
+        Raises:
+            InvalidInputError: a key cannot be computed.
+        """
+        self.source = source.combine_chunks()
+        self.merge = merge
+        self.met: Bools = np.zeros(source.num_rows, dtype=bool)
+        join = merge.join
+        names = {name for each in join.equals for name in each.source.columns()}
+        columns = {name: _column(self.source, column_of(name)) for name in names}
+        self.keys = [evaluate_scalar(each.source, columns, source.num_rows) for each in join.equals]
+        frame, whole = _frame(join.equals, self.keys, source.num_rows)
+        order: Ints = np.flatnonzero(whole)
+        if join.equals:
+            grouped = frame.with_row_index("row").filter(pl.Series(whole)).group_by(frame.columns).agg("row")
+            sizes = grouped["row"].list.len().to_numpy().astype(np.int64)
+            order = grouped["row"].explode().to_numpy().astype(np.int64) if len(grouped) else order[:0]
+            self._groups = grouped.drop("row").with_columns(pl.Series(_GROUP, np.arange(len(grouped)), pl.Int64))
+        else:
+            sizes = np.array([len(order)], np.int64)
+            self._groups = pl.DataFrame()
+        self._order, self._sizes = order, sizes
+        self._starts: Ints = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+
+    @property
+    def count(self) -> int:
+        """How many keys the source has; a piece of the target with as many rows is worth a look-up."""
+        return len(self._sizes)
+
+    # -------------------------------------------------------------------------------------------- pairs
+
+    def pairs(self, columns: Columns, count: int) -> Iterator[tuple[Ints, Ints]]:
+        """The pairs of `count` target rows: places of target rows, ascending, and of their partners."""
+        groups = self._group_of(columns, count)
+        rows: Ints = np.flatnonzero(groups >= 0)
+        sizes = self._sizes[groups[rows]] if len(rows) else np.empty(0, np.int64)
+        ends = np.cumsum(sizes)
+        done = 0
+        while done < len(rows):
+            before = int(ends[done - 1]) if done else 0
+            until = max(int(np.searchsorted(ends, before + _PAIRS, side="right")), done + 1)
+            here, lengths = rows[done:until], sizes[done:until]
+            target = np.repeat(here, lengths)
+            offsets = np.arange(len(target)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            source = self._order[np.repeat(self._starts[groups[here]], lengths) + offsets]
+            yield self._fitting(columns, target, source)
+            done = until
+
+    def _group_of(self, columns: Columns, count: int) -> Ints:
+        """The number of the key of each target row; -1 where the source has no such key."""
+        equals = self.merge.join.equals
+        if not equals:
+            return np.full(count, 0 if len(self._order) else -1, np.int64)
+        values = [evaluate_scalar(each.target, columns, count) for each in equals]
+        frame, whole = _frame(equals, values, count)
+        found = frame.join(self._groups, on=frame.columns, how="left", nulls_equal=True, maintain_order="left")[
+            _GROUP
+        ].fill_null(-1)
+        groups: Ints = np.where(whole, found.to_numpy(), -1)
+        return groups
+
+    def _fitting(self, columns: Columns, target: Ints, source: Ints) -> tuple[Ints, Ints]:
+        rest = self.merge.join.rest
+        if rest is None or not len(target):
+            return target, source
+        keep = np.asarray(matches(rest, self.taken([rest], columns, target, source), len(target)))
+        return target[keep], source[keep]
+
+    def taken(self, nodes: Sequence[Node], columns: Columns, target: Ints | None, source: Ints | None) -> Columns:
+        """What expressions look at, of these pairs."""
+        found: dict[str, pa.Array] = {}
+        for name in frozenset[str]().union(*(node.columns() for node in nodes)):
+            if side_of(name) == TARGET:
+                found[name] = columns[name] if target is None else columns[name].take(pa.array(target))
+            else:
+                whole = _column(self.source, column_of(name))
+                found[name] = whole if source is None else whole.take(pa.array(source))
+        return found
+
+    # -------------------------------------------------------------------------------------------- rules
+
+    def meets(self, columns: Columns, count: int) -> bool:
+        """Whether one of these target rows has a partner."""
+        return any(len(target) for target, _ in self.pairs(columns, count))
+
+    def hits(self, columns: Columns, count: int) -> Hits:
+        """Which of `count` target rows are changed, by which rule and which source row; remembers who had a partner.
+
+        Raises:
+            InvalidInputError: two source rows want to change one target row, or a condition cannot be computed.
+        """
+        matched = self.merge.of(When.MATCHED)
+        alone: Bools = np.ones(count, dtype=bool)
+        found: list[Hits] = []
+        for target, source in self.pairs(columns, count):
+            alone[target] = False
+            self.met[source] = True
+            found.append(self._decided(matched, columns, target, source))
+        orphans = self.merge.of(When.BY_SOURCE)
+        if orphans:
+            rows: Ints = np.flatnonzero(alone)
+            found.append(self._decided(orphans, columns, rows, None))
+        return self._once(joined_hits(found), columns)
+
+    def unmet(self) -> Iterator[tuple[Rule, Ints]]:
+        """For each rule the places of the source rows to insert, of those that never had a partner."""
+        left: Ints = np.flatnonzero(~self.met)
+        hits = self._decided(self.merge.of(When.NOT_MATCHED), {}, None, left)
+        for number, rule in self.merge.of(When.NOT_MATCHED):
+            places = hits.source[hits.rules == number]
+            if len(places):
+                yield rule, places
+
+    def _decided(
+        self, rules: Sequence[tuple[int, Rule]], columns: Columns, target: Ints | None, source: Ints | None
+    ) -> Hits:
+        """The first rule whose condition is true, for each of these; those without one are left out."""
+        given = target if target is not None else source
+        assert given is not None
+        decided = np.full(len(given), -1, np.int64)
+        for number, rule in rules:
+            left = np.flatnonzero(decided < 0)
+            if not len(left):
+                break
+            if rule.condition is not None:
+                there = self.taken(
+                    [rule.condition],
+                    columns,
+                    None if target is None else target[left],
+                    None if source is None else source[left],
+                )
+                left = left[np.asarray(matches(rule.condition, there, len(left)))]
+            decided[left] = number
+        places = np.flatnonzero(decided >= 0)
+        none: Ints = np.full(len(places), -1, np.int64)
+        return Hits(
+            none if target is None else target[places], decided[places], none if source is None else source[places]
+        )
+
+    def _once(self, hits: Hits, columns: Columns) -> Hits:
+        """Each target row once.
+
+        A row that several source rows delete is gone all the same, if that is all that can happen to a matched row.
+        """
+        again = np.flatnonzero(hits.rows[1:] == hits.rows[:-1])
+        if not len(again):
+            return hits
+        rules = [rule for _, rule in self.merge.of(When.MATCHED)]
+        if len(rules) == 1 and rules[0].action is Action.DELETE and rules[0].condition is None:
+            return hits.at(np.concatenate([[0], np.flatnonzero(np.diff(hits.rows)) + 1]))
+        row = np.array([hits.rows[again[0]]])
+        raise InvalidInputError(
+            "several source rows change one row of the table",
+            code="merge-ambiguous",
+            row=_shown(self.merge.join, columns, row),
+            hint="give the source one row for each, or let conditions of the clauses choose one",
+        )
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def reach(self, schema: Schema) -> Predicate | None:
+        """A condition that every target row with a partner fulfils, for pruning; None if nothing is known."""
+        parts: list[Predicate] = []
+        if self.merge.join.about_target is not None:
+            parts.append(of_target(self.merge.join.about_target))
+        for each, keys in zip(self.merge.join.equals, self.keys, strict=True):
+            if isinstance(each.target, ColumnRef) and not each.nulls:
+                parts += _within(schema, column_of(each.target.column), keys)
+        return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def updated(self, rule: Rule, schema: Schema, columns: Columns, hits: Hits) -> pa.RecordBatch:
+        """The new rows for target rows that a rule updates; `columns` hold one value for each hit.
+
+        Raises:
+            InvalidInputError: a value cannot be computed, or does not fit.
+        """
+        count = len(hits)
+        there = self.taken(list(rule.values.values()), columns, None, hits.source)
+        arrow = row_to_arrow(schema.fields)
+        arrays = [
+            fit_column(evaluate_scalar(rule.values[each.name], there, count), each, arrow.field(each.name).type, count)
+            if each.name in rule.values
+            else columns[full_name(TARGET, each.name)]
+            for each in schema.fields
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def inserted(self, values: Mapping[str, Any], schema: Schema, places: Ints | None) -> pa.RecordBatch:
+        """The rows to insert for source rows (None: all), defaults and nulls in columns that are not given.
+
+        Raises:
+            InvalidInputError: a value cannot be computed, or does not fit.
+        """
+        count = self.source.num_rows if places is None else len(places)
+        there = self.taken(list(values.values()), {}, None, places)
+        arrow = row_to_arrow(schema.fields)
+        arrays = [
+            fit_column(
+                evaluate_scalar(values[each.name], there, count) if each.name in values else None,
+                each,
+                arrow.field(each.name).type,
+                count,
+            )
+            for each in schema.fields
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def refuse_repeated_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> None:
+    """Refuse two new rows of one key: which of them stays would depend on their order.
+
+    Raises:
+        InvalidInputError: there are.
+    """
+    frame = pl.DataFrame(pa.Table.from_batches([rows.select(list(keys))]))
+    twice = frame.is_duplicated()
+    if twice.any():
+        first = frame.row(int(twice.arg_max() or 0), named=True)
+        raise InvalidInputError(
+            "several source rows have one key",
+            code="merge-ambiguous",
+            row=", ".join(f"{name} = {value}" for name, value in first.items()),
+            hint="give the source one row for each key",
+        )
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _frame(equals: Sequence[Equal], values: Sequence[pa.Array], count: int) -> tuple[pl.DataFrame, Bools]:
+    """Keys as machine values, and which of them can have a partner: null and NaN equal nothing."""
+    whole: Bools = np.ones(count, dtype=bool)
+    columns: dict[str, pl.Series] = {}
+    for number, (each, array) in enumerate(zip(equals, values, strict=True)):
+        array = _machine(meet(array, each.dtype))
+        series = pl.Series(pl.from_arrow(array))
+        if series.dtype.is_float():
+            series = series + 0.0  # there are two zeros
+            whole &= ~series.is_nan().fill_null(False).to_numpy()
+        if not each.nulls and array.null_count:
+            whole &= series.is_not_null().to_numpy()
+        columns[str(number)] = series
+    return pl.DataFrame(columns), whole
+
+
+def _machine(values: pa.Array) -> pa.Array:
+    if pa.types.is_date32(values.type) or pa.types.is_time32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
+    """That a column has one of the values of the source, or lies between them; nothing for types that compare oddly."""
+    dtype = to_arrow(schema.field(column).type)
+    plain = dtype in INTEGERS or is_text(dtype) or pa.types.is_date32(dtype)
+    if keys.type != dtype and not (dtype in INTEGERS and keys.type in INTEGERS):
+        plain = False
+    if not plain:
+        return []
+    values = pl.Series(pl.from_arrow(keys)).drop_nulls().unique()
+    if dtype in INTEGERS:  # what the column cannot hold it cannot be equal to
+        values = values.filter(values.is_between(*_INTEGER_BOUNDS[dtype.bit_width]))
+    if len(values) <= _LISTED:
+        return [In(column, tuple(values.to_list()))]
+    return [col(column) >= values.min(), col(column) <= values.max()]
+
+
+def _shown(join: Join, columns: Columns, row: Ints) -> str | None:
+    parts = []
+    for each in join.equals:
+        there = {name: columns[name].take(pa.array(row)) for name in each.target.columns()}
+        value = evaluate_scalar(each.target, there, 1)[0].as_py()
+        parts.append(f"{shown(each.target)} = {value}")
+    return ", ".join(parts) or None
+
+
+__all__ = ["Columns", "Hits", "Matcher", "joined_hits", "refuse_repeated_keys"]

@@ -1,0 +1,386 @@
+"""The clauses of a merge, from what a person wrote to what each pair of rows is asked. Pure.
+
+A target row and a source row are a pair where the condition `on` is true. Clauses are tried in their order, and the
+first whose condition is true (not false, not unknown) decides: for pairs those of `MATCHED`, for source rows without a
+partner those of `NOT_MATCHED`, for target rows without one those of `BY_SOURCE`.
+
+Invariant: whatever a `Merge` holds is resolved. Every expression reads columns by their full names, every star is
+spelled out, every value fits the type of its column, and no primary-key column is given another value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError
+from tidelake.expr.coerce import INTEGERS, common_type, is_bytes, is_text
+from tidelake.expr.evaluate import evaluate_scalar, matches
+from tidelake.expr.node import Node, Scalar
+from tidelake.expr.scalar import ColumnRef
+from tidelake.expr.sides import SOURCE, TARGET, Sides, full_name, looks_at, shown
+from tidelake.expr.simplify import conjuncts
+from tidelake.expr.tree import SAME, And, Predicate, Test
+from tidelake.ops.write.values import fit_column
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.schema import Schema
+from tidelake.spec.types import Field, with_nullable
+
+ALL: Final = "*"
+"""Stands for all columns of the source, each for the column of its name."""
+
+
+class When(Enum):
+    """Which rows a clause is about."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    BY_SOURCE = "not matched by source"
+
+
+class Action(Enum):
+    """What a clause does."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    INSERT = "insert"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause as a person wrote it; `values` is a mapping from columns to values, or `ALL`."""
+
+    when: When
+    action: Action
+    condition: object = None
+    values: object = ALL
+
+    @property
+    def sets(self) -> bool:
+        """Whether it gives values to columns."""
+        return self.action is not Action.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A clause that is resolved. `values` are those of the columns that it sets, in full names."""
+
+    when: When
+    action: Action
+    condition: Predicate | None = None
+    values: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        condition = "" if self.condition is None else f" and {shown(self.condition)}"
+        values = ", ".join(f"{name} = {shown(value)}" for name, value in self.values.items())
+        return f"when {self.when.value}{condition} then {self.action.value}{f' {values}' if values else ''}"
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All its expressions."""
+        return (*([] if self.condition is None else [self.condition]), *self.values.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Two values, one of each side, that a pair has in common; both are compared in `dtype`."""
+
+    target: Scalar
+    source: Scalar
+    dtype: pa.DataType
+    nulls: bool = False
+    """Whether null equals null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """When two rows are a pair: where values are equal, and the rest of the condition is true."""
+
+    equals: tuple[Equal, ...]
+    rest: Predicate | None = None
+    about_target: Predicate | None = None
+    """What the rest says about the target alone."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of the target that decide."""
+        nodes: list[Node] = [each.target for each in self.equals]
+        nodes += [] if self.rest is None else [self.rest]
+        return frozenset().union(*(looks_at(node, TARGET) for node in nodes))
+
+    def partner(self, column: str) -> Scalar | None:
+        """The value of the source that a column of the target must be equal to."""
+        wanted = ColumnRef(full_name(TARGET, column))
+        return next((each.source for each in self.equals if each.target == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is resolved against the columns of both sides."""
+
+    join: Join
+    rules: tuple[Rule, ...]
+
+    def of(self, *whens: When) -> list[tuple[int, Rule]]:
+        """The rules about these rows, in their order, with their numbers."""
+        return [(number, rule) for number, rule in enumerate(self.rules) if rule.when in whens]
+
+    def does(self, action: Action) -> bool:
+        """Whether a rule does this."""
+        return any(rule.action is action for rule in self.rules)
+
+    @property
+    def changes(self) -> tuple[Rule, ...]:
+        """The rules that change rows that are there."""
+        return tuple(rule for rule in self.rules if rule.action is not Action.INSERT)
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether target rows without a partner matter."""
+        return any(rule.when is When.BY_SOURCE for rule in self.rules)
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """The columns that updates set."""
+        return frozenset(name for rule in self.rules if rule.action is Action.UPDATE for name in rule.values)
+
+    @property
+    def decides(self) -> frozenset[str]:
+        """The columns of the target that say which rule a row falls under."""
+        conditions = (rule.condition for rule in self.changes if rule.condition is not None)
+        return self.join.columns.union(*(looks_at(condition, TARGET) for condition in conditions))
+
+    def covers(self, keys: Sequence[str]) -> bool:
+        """Whether a source row has at most one partner: each key column must be equal to something of the source."""
+        return bool(keys) and all(self.join.partner(key) is not None for key in keys)
+
+    def needs(self, schema: Schema) -> tuple[str, ...]:
+        """The columns of the target that its changed rows are made from, those that decide included."""
+        wanted = set(self.decides)
+        for rule in self.changes:
+            kept = set(schema.names) - set(rule.values)
+            wanted |= kept.union(*(looks_at(value, TARGET) for value in rule.values.values()))
+        return tuple(name for name in schema.names if name in wanted)
+
+
+# ------------------------------------------------------------------------------------------------ resolving
+
+
+def resolve_merge(
+    schema: Schema, source: Sequence[Field], on: object, clauses: Sequence[Clause], *, lenient: bool = False
+) -> Merge:
+    """A merge of rows with the columns `source` into a table.
+
+    Args:
+        schema: The table's schema.
+        source: The columns of the source.
+        on: A condition over both sides, or a list of columns that both have.
+        clauses: The clauses, in their order.
+        lenient: Whether a star leaves out columns that the source lacks (`write.merge-schema`), instead of refusing.
+
+    Raises:
+        InvalidInputError: an expression is not understood, a column is not there, a value does not fit, a clause can
+            never be reached, or a primary-key column would change.
+    """
+    sides = Sides(tuple(schema.fields), tuple(source))
+    join = _join(sides, on)
+    if not clauses:
+        raise InvalidInputError(
+            "merge has no clause",
+            hint="add one: when_matched_update(), when_not_matched_insert(), when_matched_delete()",
+        )
+    rules = tuple(_rule(schema, sides, join, clause, lenient) for clause in clauses)
+    for when in When:
+        own = [rule for rule in rules if rule.when is when]
+        if any(rule.condition is None for rule in own[:-1]):
+            raise InvalidInputError(
+                "clause can never be reached",
+                clause=str(own[-1]),
+                hint="only the last clause of its kind may be without a condition",
+            )
+    return Merge(join, rules)
+
+
+def _join(sides: Sides, on: object) -> Join:
+    equals: list[Equal] = []
+    rest: list[Predicate] = []
+    for part in conjuncts(_on(sides, on)):
+        found = _equal(sides, part)
+        if found is None:
+            rest.append(part)
+        else:
+            equals.append(found)
+    alone = [part for part in rest if part.columns() and not looks_at(part, SOURCE)]
+    return Join(tuple(equals), _all_of(rest), _all_of(alone))
+
+
+def _on(sides: Sides, on: object) -> Predicate:
+    if isinstance(on, str | Predicate):
+        return sides.condition(on)
+    names = list(on) if isinstance(on, Iterable) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            "merge does not say which rows belong together", hint='on="t.id = s.id", or on=["id"] for columns of both'
+        )
+    for name in names:
+        for side, fields in (("table", sides.target), ("source", sides.source)):
+            if not any(each.name == name for each in fields):
+                raise InvalidInputError(f"column is not one of the {side}", column=name, hint="name one that both have")
+    return And(tuple(sides.condition(_same_name(name)) for name in names))
+
+
+def _same_name(name: str) -> Predicate:
+    return Test(ColumnRef(full_name(TARGET, name)), "=", ColumnRef(full_name(SOURCE, name)))
+
+
+def _equal(sides: Sides, part: Predicate) -> Equal | None:
+    """Two values that can be looked up in a hash table; None for any other condition."""
+    if not isinstance(part, Test) or part.op not in ("=", SAME):
+        return None
+    left, right = part.left, part.right
+    if looks_at(left, SOURCE):
+        left, right = right, left
+    if not looks_at(left, TARGET) or looks_at(left, SOURCE) or not looks_at(right, SOURCE) or looks_at(right, TARGET):
+        return None
+    dtype = common_type(_type(sides, left), _type(sides, right))
+    return Equal(left, right, dtype, part.op == SAME) if dtype is not None and _hashable(dtype) else None
+
+
+def _hashable(dtype: pa.DataType) -> bool:
+    kinds = pa.types
+    return (
+        dtype in INTEGERS
+        or is_text(dtype)
+        or is_bytes(dtype)
+        or kinds.is_floating(dtype)
+        or kinds.is_boolean(dtype)
+        or kinds.is_decimal128(dtype)
+        or kinds.is_date32(dtype)
+        or kinds.is_timestamp(dtype)
+        or kinds.is_time32(dtype)
+    )
+
+
+def _rule(schema: Schema, sides: Sides, join: Join, clause: Clause, lenient: bool) -> Rule:
+    condition = None if clause.condition is None else sides.condition(clause.condition)
+    if condition is not None:
+        matches(condition, _no_rows(sides, condition), 0)
+    rule = Rule(clause.when, clause.action, condition)
+    if clause.action is not Action.DELETE:
+        rule = replace(rule, values=_values(schema, sides, clause, lenient))
+    _check_sides(rule)
+    if clause.action is Action.UPDATE:
+        rule = replace(rule, values=_without_keys(schema, join, rule.values, star=clause.values == ALL))
+    for name, value in rule.values.items():
+        column = schema.field(name)
+        nullable = replace(column, type=with_nullable(column.type, True), default=None)
+        fit_column(evaluate_scalar(value, _no_rows(sides, value), 0), nullable, to_arrow(column.type), 0)
+    return rule
+
+
+def _values(schema: Schema, sides: Sides, clause: Clause, lenient: bool) -> dict[str, Scalar]:
+    if clause.values == ALL:
+        return _star(schema, sides, lenient)
+    if not isinstance(clause.values, Mapping):
+        raise InvalidInputError(
+            "new values are no mapping", got=type(clause.values).__name__, hint='say what: {"column": "expression"}'
+        )
+    if not clause.values and clause.action is Action.UPDATE:
+        raise InvalidInputError("nothing to update", hint='say what: {"column": "expression"}')
+    return {_target_column(schema, name): sides.value(value) for name, value in clause.values.items()}
+
+
+def _target_column(schema: Schema, name: str) -> str:
+    """The column to set, which may be written with its side."""
+    side, dot, rest = name.partition(".")
+    own = dot and side in ("t", "target") and name not in schema.names
+    return schema.field(rest if own else name).name
+
+
+def _star(schema: Schema, sides: Sides, lenient: bool) -> dict[str, Scalar]:
+    given = {each.name for each in sides.source}
+    missing = [name for name in schema.names if name not in given]
+    if missing and not lenient:
+        raise InvalidInputError(
+            "source lacks columns of the table",
+            code="column-missing",
+            columns=", ".join(missing),
+            hint="list the columns to set, or set write.merge-schema to leave out those that are missing",
+        )
+    return {name: ColumnRef(full_name(SOURCE, name)) for name in schema.names if name in given}
+
+
+def _check_sides(rule: Rule) -> None:
+    """Refuse a look at the side that has no row."""
+    wrong = {When.NOT_MATCHED: TARGET, When.BY_SOURCE: SOURCE}.get(rule.when)
+    if wrong is None:
+        return
+    for node in rule.nodes():
+        column = min(looks_at(node, wrong), default=None)
+        if column is not None:
+            raise InvalidInputError(
+                f"clause about rows that are {rule.when.value} looks at the side that has none",
+                column=full_name(wrong, column),
+                hint=f"use columns of {'s' if wrong == TARGET else 't'} alone",
+            )
+
+
+def _without_keys(schema: Schema, join: Join, values: Mapping[str, Scalar], *, star: bool) -> dict[str, Scalar]:
+    """The values without those of key columns that say what the key is anyway."""
+    kept = {name: value for name, value in values.items() if name not in schema.primary_keys}
+    for name in values:
+        if name not in kept and join.partner(name) != values[name]:
+            hint = "delete the row and insert it with its new key"
+            raise InvalidInputError(
+                "primary key cannot be changed",
+                column=name,
+                hint="list the columns to set, without the key" if star else hint,
+            )
+    return kept
+
+
+def _no_rows(sides: Sides, node: Node) -> dict[str, pa.Array]:
+    return {each.name: pa.nulls(0, to_arrow(each.type)) for each in sides.fields if each.name in node.columns()}
+
+
+def _type(sides: Sides, scalar: Scalar) -> pa.DataType:
+    return evaluate_scalar(scalar, _no_rows(sides, scalar), 0).type
+
+
+def _all_of(parts: Sequence[Predicate]) -> Predicate | None:
+    return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+# ------------------------------------------------------------------------------------------------ without a look
+
+
+def blind_values(merge: Merge, keys: Sequence[str], columns: Sequence[str]) -> Mapping[str, Scalar] | None:
+    """The values to write for every source row if a merge by the key does the same to keys that are there and not.
+
+    None unless a matched and an unmatched row get the same values, without a condition, from the source alone, and the
+    rows belong together by the key and nothing else. `columns` are those that must be set, the key apart.
+    """
+    exact = merge.join.rest is None and len(merge.join.equals) == len(keys) and merge.covers(keys)
+    if not exact or len(merge.rules) != 2 or any(rule.condition is not None for rule in merge.rules):
+        return None
+    found = {(rule.when, rule.action): rule for rule in merge.rules}
+    update = found.get((When.MATCHED, Action.UPDATE))
+    insert = found.get((When.NOT_MATCHED, Action.INSERT))
+    if update is None or insert is None:
+        return None
+    own = {key: insert.values.get(key) for key in keys}
+    if any(value != merge.join.partner(key) for key, value in own.items()):
+        return None
+    rest = {name: value for name, value in insert.values.items() if name not in keys}
+    same = rest == dict(update.values) and set(rest) >= set(columns) - set(keys)
+    return insert.values if same and not any(looks_at(value, TARGET) for value in rest.values()) else None
+
+
+def described(merge: Merge) -> tuple[str, ...]:
+    """What rows belong together by, and the rules, for a person."""
+    parts = [f"{shown(each.target)} {'<=>' if each.nulls else '='} {shown(each.source)}" for each in merge.join.equals]
+    parts += [] if merge.join.rest is None else [shown(merge.join.rest)]
+    return (" and ".join(parts), *map(str, merge.rules))
