@@ -114,6 +114,12 @@ def versions_win(options: Mapping[str, str], columns: Iterable[str]) -> bool:
     return merge.engine is MergeEngine.DEDUPLICATE
 
 
+def assigned_order(options: Mapping[str, str], columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns that say which version is newer, if new values are given to one of them; none otherwise."""
+    sequence = MergeOptions.parse(options).sequence
+    return sequence if set(sequence) & set(columns) else ()
+
+
 def keeps_the_first(options: Mapping[str, str]) -> bool:
     """Whether a key shows the row that came first, whatever is written later."""
     return MergeOptions.parse(options).engine is MergeEngine.FIRST_ROW

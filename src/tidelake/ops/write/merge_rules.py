@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.coerce import INTEGERS, common_type, is_bytes, is_text
-from tidelake.expr.evaluate import evaluate_scalar, matches
+from tidelake.expr.evaluate import can_fail, evaluate_scalar, matches
 from tidelake.expr.node import Node, Scalar
 from tidelake.expr.scalar import ColumnRef
 from tidelake.expr.sides import SOURCE, TARGET, Sides, full_name, looks_at, shown
@@ -213,7 +213,8 @@ def _join(sides: Sides, on: object) -> Join:
             rest.append(part)
         else:
             equals.append(found)
-    alone = [part for part in rest if part.columns() and not looks_at(part, SOURCE)]
+    # What can fail for a row is asked only where the other parts of the condition let it come to that.
+    alone = [part for part in rest if part.columns() and not looks_at(part, SOURCE) and not can_fail(part)]
     return Join(tuple(equals), _all_of(rest), _all_of(alone))
 
 
