@@ -323,15 +323,18 @@ def test_with_merge_schema_columns_are_added_and_missing_ones_stay(make, kind):
     assert found[2] == (2, "b", 2, None)
 
 
-def test_defaults_fill_columns_that_an_insert_leaves_out(make):
-    table = make()
-    table.alter(defaults={"v": "none"}) if "defaults" in dir(table) else None
-    table = table.reload()
-    table.merge(source((1,), names="k"), on=["k"]).when_not_matched_insert({"k": "s.k"}).run()
-    assert rows(table) == [(1, None, None)]
+@pytest.mark.parametrize("kind", ["append", "deduplicate", "partial-update"])
+def test_defaults_fill_columns_that_an_insert_leaves_out_and_not_those_of_other_rows(make, kind):
+    table = filled(make(kind))
+    table = table.alter(defaults={"v": "none"})
+    merge = table.merge(source((3, 33), (9, 99), names="k n"), on=["k"])
+    merge.when_matched_update({"n": "s.n"}).when_not_matched_insert({"k": "s.k", "n": "s.n"}).run()
+    found = {row[0]: row for row in rows(table)}
+    assert found[9] == (9, "none", 99)
+    assert found[3] == (3, None, 33)
 
 
-@pytest.mark.parametrize("kind", ["append", "deduplicate", "aggregation"])
+@pytest.mark.parametrize("kind", ["append", "deduplicate", "first-row"])
 def test_a_value_that_does_not_fit_refuses_the_merge_and_leaves_nothing_behind(make, kind, tmp_path):
     table = make(kind, {"k": "INT NOT NULL", "v": "INT NOT NULL"})
     write(table, (1, 1), (2, 2))
@@ -363,7 +366,6 @@ def test_a_row_of_an_append_table_moves_to_its_new_partition_and_bucket(make):
         {"k": "s.k", "dt": "s.dt"}
     ).run()
     assert rows(table) == [("a", 2, 2), ("b", 3, 3), ("c", 1, 1), ("d", 9, None)]
-    assert {each["partition"] for each in table.inspect.partitions().to_pylist()} >= {"dt=a", "dt=c"} or True
 
 
 @pytest.mark.parametrize("make_source", [lambda t: t, lambda t: t.scan(where="k <= 2"), lambda t: t.to_polars()])
@@ -472,33 +474,30 @@ def test_a_file_without_a_change_is_not_written_anew(make):
     names = table.files()["file_name"].to_pylist()
     done = table.merge(source((3, "x", 1)), on=["k"]).when_matched_delete().when_not_matched_insert().run()
     assert (done.deleted, done.inserted) == (0, 1)
-    assert table.files()["file_name"].to_pylist()[:1] == names or names[0] in table.files()["file_name"].to_pylist()
+    assert set(names) < set(table.files()["file_name"].to_pylist())
     assert table.latest_snapshot().commit_kind.value == "APPEND"
 
 
-def test_pieces_and_slices_of_pairs_do_not_change_the_result(make, monkeypatch):
+@pytest.mark.parametrize("kind", ["append", "deduplicate", "aggregation"])
+def test_pieces_and_slices_of_pairs_do_not_change_the_result(make, monkeypatch, kind):
     from tidelake.ops.write import merge_join, merge_parts
 
     monkeypatch.setattr(merge_parts, "_PIECE_ROWS", 1)
     monkeypatch.setattr(merge_join, "_PAIRS", 2)
-    for kind in ("append", "deduplicate", "aggregation"):
-        table = make(kind) if kind == "append" else None
-        if table is None:
-            continue
-        for number in range(6):
-            write(table, *((number * 10 + each, "v", each) for each in range(5)))
-        found = pa.table({"n": [1, 1, 3, 3, 7], "ok": [True, False, False, True, True]})
-        done = (
-            table.merge(found, on=["n"])
-            .when_matched_update({"v": "'hit'"}, condition="s.ok")
-            .when_not_matched_insert({"k": "0 - s.n", "n": "s.n"})
-            .when_not_matched_by_source_delete("t.n = 0")
-            .run()
-        )
-        assert (done.updated, done.inserted, done.deleted) == (12, 1, 6)
-        assert sorted(row[0] for row in rows(table) if row[1] == "hit") == sorted(
-            number * 10 + each for number in range(6) for each in (1, 3)
-        )
+    table = make(kind)
+    for number in range(6):
+        write(table, *((number * 10 + each, "v", each) for each in range(5)))
+    found = pa.table({"n": [1, 1, 3, 3, 7], "ok": [True, False, False, True, True]})
+    done = (
+        table.merge(found, on=["n"])
+        .when_matched_update({"v": "'hit'"}, condition="s.ok")
+        .when_not_matched_insert({"k": "0 - s.n", "n": "s.n"})
+        .when_not_matched_by_source_delete("t.n = 0")
+        .run()
+    )
+    assert (done.updated, done.inserted, done.deleted) == (12, 1, 6)
+    hit = sorted(row[0] for row in rows(table) if row[1] == "hit")
+    assert hit == [number * 10 + each for number in range(6) for each in (1, 3)]
 
 
 # ------------------------------------------------------------------------------------------------ others in between
@@ -516,9 +515,10 @@ class Interrupted:
         return getattr(self._inner, name)
 
     def commit(self, *args, **how):
-        self.attempts += 1
-        if self._others:
-            self._others.pop(0)()
+        if args[0].operation is not None:  # what makes rows visible afterwards is no attempt
+            self.attempts += 1
+            if self._others:
+                self._others.pop(0)()
         return self._inner.commit(*args, **how)
 
 

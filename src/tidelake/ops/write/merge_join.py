@@ -341,7 +341,9 @@ def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
         return []
     values = pl.Series(pl.from_arrow(keys)).drop_nulls().unique()
     if dtype in INTEGERS:  # what the column cannot hold it cannot be equal to
-        values = values.filter(values.is_between(*_INTEGER_BOUNDS[dtype.bit_width]))
+        low, high = _INTEGER_BOUNDS[dtype.bit_width]
+        values = values.cast(pl.Int64)
+        values = values.filter(values.is_between(low, high))
     if len(values) <= _LISTED:
         return [In(column, tuple(values.to_list()))]
     return [col(column) >= values.min(), col(column) <= values.max()]
