@@ -19,7 +19,11 @@ COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "append": ((), {}),
     "append, buckets": ((), {"bucket": "2", "bucket-key": "k"}),
+    "append, vectors": ((), {"deletion-vectors.enabled": "true"}),
+    "append, wide vectors": ((), {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"}),
     "deduplicate": (("k",), {"bucket": "1"}),
+    "deduplicate, vectors": (("k",), {"bucket": "1", "deletion-vectors.enabled": "true"}),
+    "deduplicate, lookup": (("k",), {"bucket": "1", "changelog-producer": "lookup"}),
     "deduplicate, buckets": (("k",), {"bucket": "3"}),
     "dynamic buckets": (("k",), {}),
     "by sequence": (("k",), {"bucket": "1", "sequence.field": "n"}),

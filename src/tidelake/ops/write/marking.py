@@ -1,4 +1,4 @@
-"""DELETE and UPDATE of append tables with deletion vectors: rows are marked, files stay as they are.
+"""DELETE, UPDATE and MERGE of append tables with deletion vectors: rows are marked, files stay as they are.
 
 The positions of matching rows are added to the vectors of their files, in one OVERWRITE snapshot with the new versions
 of updated rows. A file none of whose rows is left is removed. The commit is planned on one snapshot and refused if
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,10 @@ from tidelake.store.vectors import VectorOptions, remove_index_files
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-__all__ = ["Marks", "find_matching", "mark_rows"]
+__all__ = ["MarkedFiles", "Marks", "find_matching", "mark_rows"]
 
 Place = tuple[bytes, int]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(slots=True)
@@ -87,6 +88,46 @@ def find_matching(
     return marks
 
 
+@dataclass(slots=True)
+class MarkedFiles:
+    """Takes rows out of files by marking them; the files stay as they are."""
+
+    store: TableStore
+    paths: DataPaths
+    snapshot: Snapshot
+    options: Mapping[str, str]
+    marks: Marks = field(default_factory=Marks)
+    _messages: tuple[CommitMessage, ...] = ()
+
+    def take(
+        self, split: Split, file: DataFile, positions: Ints, taken: Callable[[pa.RecordBatch, int], None] | None = None
+    ) -> None:
+        """Take the rows at these positions, which ascend, out of a file.
+
+        `taken` is shown the whole rows a batch at a time, with the number of its first among the positions.
+
+        Raises:
+            FormatError: the file is missing or damaged.
+        """
+        self.marks.add(split, file, bitmap_of(positions))
+        if taken is None:
+            return
+        request = ReadRequest(schema=self.store.schema, columns=self.store.schema.names)
+        first = 0
+        for batch in read_data_file(self.store, split, file, request, only=positions):
+            taken(batch, first)
+            first += batch.num_rows
+
+    def finish(self) -> tuple[CommitMessage, ...]:
+        """Write the vectors; raises like `mark_rows`."""
+        self._messages = mark_rows(self.store, self.paths, self.snapshot, self.marks, self.options)
+        return self._messages
+
+    def abort(self) -> None:
+        """Remove the vectors; what cannot be removed now is an orphan."""
+        _remove(self.store, self.paths, self._messages)
+
+
 def mark_rows(
     store: TableStore, paths: DataPaths, snapshot: Snapshot, marks: Marks, options: Mapping[str, str]
 ) -> tuple[CommitMessage, ...]:
@@ -128,8 +169,12 @@ def mark_rows(
                 )
             )
     except BaseException:
-        for message in messages:
-            new = message.data.new_index_files
-            remove_index_files(store, paths, new, partition=message.partition, bucket=message.bucket)
+        _remove(store, paths, messages)
         raise
     return tuple(messages)
+
+
+def _remove(store: TableStore, paths: DataPaths, messages: Sequence[CommitMessage]) -> None:
+    for message in messages:
+        new = message.data.new_index_files
+        remove_index_files(store, paths, new, partition=message.partition, bucket=message.bucket)

@@ -6,7 +6,8 @@ files that can hold a partner of a source row. What comes of it is written in on
 * `UPSERT`: a primary-key table whose rows get the same values whether their key is there or not. Nothing is read.
 * `VERSIONS`: a primary-key table where what is written last wins. Changed rows are new versions, streams see them.
 * `REWRITE`: a primary-key table where it does not. Sections that hold a changed row are merged and written anew.
-* `FILES`: a table without a key. Changed rows are taken out of their files, and new ones are added.
+* `FILES`: a table without a key. Files that hold a changed row are written anew, and new rows are added.
+* `MARKS`: the same with deletion vectors. Changed rows are marked, files stay as they are, and new rows are added.
 
 Invariant: what is published was computed from the newest state of the rows it changes, and no row is inserted whose
 partner was committed meanwhile. A commit of others that touches either is found before publishing, and the merge is
@@ -27,7 +28,7 @@ from tidelake.ops.write.merge_files import FileMerge
 from tidelake.ops.write.merge_join import Matcher, refuse_repeated_keys
 from tidelake.ops.write.merge_parts import Prepared, deciding, making, planned, reach
 from tidelake.ops.write.merge_rules import Action, Merge, described
-from tidelake.ops.write.verbs import Target, commit_rows, made_visible, planned_again
+from tidelake.ops.write.verbs import Target, commit_rows, made_visible, marks_rows, planned_again
 
 
 class Way(Enum):
@@ -37,6 +38,7 @@ class Way(Enum):
     VERSIONS = "new versions of rows"
     REWRITE = "copy on write of sorted runs"
     FILES = "copy on write of files"
+    MARKS = "deletion vectors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,8 @@ def plan_merge(target: Target, source: pa.Table, merge: Merge) -> MergePlan:
     columns = making(target, merge) if way is Way.VERSIONS else deciding(target, merge)
     files = sum(len(split.files) for split in found.splits)
     at = found.snapshot.id if found.snapshot else None
+    if way is Way.FILES and marks_rows(target, found):
+        plan = replace(plan, way=Way.MARKS)
     return replace(plan, columns=columns, files=files, bytes=found.size, snapshot_id=at)
 
 

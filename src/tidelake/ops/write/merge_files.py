@@ -11,24 +11,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tidelake.expr.tree import Predicate
 from tidelake.files.read import ROW_NUMBER
+from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.scan.planner import Plan
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.merge_join import Hits, Matcher, joined_hits
+from tidelake.ops.write.merge_join import Hits, Ints, Matcher, joined_hits
 from tidelake.ops.write.merge_parts import NewPartners, Prepared, deciding, insert, named, pieces, reach, taken_at
 from tidelake.ops.write.merge_rules import Action
 from tidelake.ops.write.rowlevel import CopiedFiles
-from tidelake.ops.write.verbs import Target, plan_rewrite
+from tidelake.ops.write.verbs import Target, marks_rows, plan_rewrite
 from tidelake.spec.data_file import DataFile
 
 _FILE: Final = "_FILE"
 """The column that tells from which file a row of a piece comes."""
+
+
+class FileTaker(Protocol):
+    """Takes rows out of files: by copying the others (`CopiedFiles`), or by marking them (`MarkedFiles`)."""
+
+    def take(
+        self, split: Split, file: DataFile, positions: Ints, taken: Callable[[pa.RecordBatch, int], None] | None = None
+    ) -> None:
+        """Take the rows at these positions, which ascend, out of a file, and show them whole to `taken`."""
+
+    def finish(self) -> tuple[CommitMessage, ...]:
+        """What was done, to be committed."""
+
+    def abort(self) -> None:
+        """Remove what was written and nobody has committed."""
+
+
+def _taker(target: Target, plan: Plan) -> FileTaker:
+    if plan.snapshot is not None and marks_rows(target, plan):
+        from tidelake.ops.write.marking import MarkedFiles  # tables without vectors do without
+
+        return MarkedFiles(target.store, target.paths, plan.snapshot, target.options)
+    return CopiedFiles(target.store, target.paths, target.files)
 
 
 @dataclass(slots=True)
@@ -40,29 +65,34 @@ class FileMerge:
     counts: dict[Action, int] = field(default_factory=dict)
 
     def prepare(self) -> Prepared:
-        """Write everything but the commit."""
+        """Write everything but the commit.
+
+        Raises:
+            InvalidInputError: a value does not fit, or several source rows change one row; nothing is left behind.
+            CommitConflictError: the table has rows of a newer schema than this job knows.
+        """
         target, matcher = self.target, self.matcher
-        snapshot = target.store.snapshots.latest()
         where = reach(target, matcher)
-        splits = plan_rewrite(target, where, snapshot)
-        copied = CopiedFiles(target.store, target.paths, target.files)
+        plan = plan_rewrite(target, where)
+        files = _taker(target, plan)
         writer = target.writer()
         try:
-            for split, file, hits in self._found(splits, where):
-                self._take(copied, writer.write, split, file, hits)
+            for split, file, hits in self._found(plan.splits, where):
+                self._take(files, writer.write, split, file, hits)
             self.counts[Action.INSERT] = insert(target, matcher, writer.write)
+            removed = files.finish()
             added = writer.prepare()
         except BaseException:
             writer.abort()
-            copied.abort()
+            files.abort()
             raise
-        guard = NewPartners(target, matcher, snapshot.id if snapshot else 0)
+        guard = NewPartners(target, matcher, plan.snapshot.id if plan.snapshot else 0)
         inserts = matcher.merge.does(Action.INSERT)
-        return Prepared((*copied.messages, *added), self.counts, guard if inserts else None)
+        return Prepared((*removed, *added), self.counts, guard if inserts else None)
 
     def _take(
         self,
-        copied: CopiedFiles,
+        files: FileTaker,
         write: Callable[[pa.RecordBatch], None],
         split: Split,
         file: DataFile,
@@ -81,7 +111,7 @@ class FileMerge:
                 if rule.action is Action.UPDATE and len(places):
                     write(matcher.updated(rule, schema, taken_at(columns, places), here.at(places)))
 
-        copied.take(split, file, hits.rows, taken if matcher.merge.does(Action.UPDATE) else None)
+        files.take(split, file, hits.rows, taken if matcher.merge.does(Action.UPDATE) else None)
 
     def _found(self, splits: Sequence[Split], where: Predicate | None) -> Iterator[tuple[Split, DataFile, Hits]]:
         """Files with rows that change, one after the other; hits hold positions in the file."""

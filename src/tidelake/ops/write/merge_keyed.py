@@ -198,7 +198,7 @@ def rewrite_sections(target: Target, matcher: Matcher) -> Prepared:
         messages = (*found.messages, *writer.prepare())
     except BaseException:
         writer.abort()
-        copied.abort()
+        copied.abort(found.messages)
         raise
     snapshot = target.store.snapshots.find(found.snapshot_id) if found.snapshot_id else None
     guard = _keyed_guard(target, matcher, snapshot, found.snapshot_id)

@@ -147,7 +147,7 @@ class NewPartners:
             entries = entries.filter(pa.array(files_that_may_match(store, entries, where, schema)))
         columns = tuple(name for name in schema.names if name in self.matcher.merge.join.columns) or schema.names[:1]
         request = ReadRequest(schema=schema, columns=columns, where=where)
-        for split in bucket_splits(entries, snapshot.id, self.target.paths):
+        for split in bucket_splits(entries, snapshot.id, self.target.paths, None):
             for file in split.files:
                 for batch in read_data_file(store, split, file, request):
                     if self.matcher.meets(named(batch), batch.num_rows):

@@ -99,7 +99,7 @@ class CopiedFiles:
     store: TableStore
     paths: DataPaths
     files: FileOptions
-    messages: list[CommitMessage] = field(default_factory=list)
+    _messages: list[CommitMessage] = field(default_factory=list)
 
     def take(
         self, split: Split, file: DataFile, positions: Ints, taken: Callable[[pa.RecordBatch, int], None] | None = None
@@ -133,15 +133,19 @@ class CopiedFiles:
             writer.abort()
             raise
         increment = DataIncrement(new_files=new, deleted_files=(file,))
-        self.messages.append(
+        self._messages.append(
             CommitMessage(
                 partition=split.partition, bucket=split.bucket, total_buckets=split.total_buckets, data=increment
             )
         )
 
+    def finish(self) -> tuple[CommitMessage, ...]:
+        """What was done, to be committed."""
+        return tuple(self._messages)
+
     def abort(self) -> None:
         """Remove the new files; what cannot be removed now is an orphan."""
-        _remove(self.store, self.paths, self.messages)
+        _remove(self.store, self.paths, self._messages)
 
 
 @dataclass(frozen=True, slots=True)
