@@ -14,7 +14,14 @@ COLUMNS = {"k": "INT NOT NULL", "n": "BIGINT", "v": "STRING"}
 TABLES = {
     "append": ([], {"bucket": "-1"}),
     "append, buckets": ([], {"bucket": "2", "bucket-key": "k"}),
+    "append, vectors": ([], {"bucket": "-1", "deletion-vectors.enabled": "true"}),
+    "append, wide vectors": (
+        [],
+        {"bucket": "-1", "deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
+    ),
     "deduplicate": (["k"], {"bucket": "2"}),
+    "deduplicate, vectors": (["k"], {"bucket": "1", "deletion-vectors.enabled": "true"}),
+    "deduplicate, lookup": (["k"], {"bucket": "1", "changelog-producer": "lookup"}),
     "dynamic buckets": (["k"], {"bucket": "-1"}),
     "by sequence": (["k"], {"bucket": "1", "sequence.field": "n"}),
     "partial-update": (["k"], {"bucket": "1", "merge-engine": "partial-update"}),

@@ -21,7 +21,9 @@ BY_KEY = {"bucket": "2", "target-file-size": "1 mb"}
 KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "append": ([], {}),
     "append, buckets": ([], {"bucket": "2", "bucket-key": "k"}),
+    "append, vectors": ([], {"deletion-vectors.enabled": "true"}),
     "deduplicate": (["k"], BY_KEY),
+    "deduplicate, vectors": (["k"], {**BY_KEY, "deletion-vectors.enabled": "true"}),
     "dynamic buckets": (["k"], {"dynamic-bucket.target-row-num": "3"}),
     "by sequence": (["k"], {**BY_KEY, "sequence.field": "a"}),
     "partial-update": (["k"], {**BY_KEY, "merge-engine": "partial-update"}),
@@ -119,7 +121,7 @@ def apply(
     """What a merge does, row by row."""
     meets = ONS[on]
     mine = [
-        step for step in steps if "_matched" in step.method and "not" not in step.method or step.method == "update all"
+        step for step in steps if ("_matched" in step.method and "not" not in step.method) or step.method == "update all"
     ]
     inserting = [step for step in steps if step.method in ("when_not_matched_insert", "insert some")]
     lonely = [step for step in steps if "by_source" in step.method]
@@ -210,7 +212,7 @@ NUMBERS = count()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(base=bases, found=sources, steps=clauses, on=st.sampled_from(list(ONS)), again=st.booleans())
 def test_a_merge_does_what_a_loop_over_rows_does(kind, base, found, steps, on, again):
     key, options = KINDS[kind]

@@ -44,6 +44,15 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
             "aggregation.remove-record-on-delete": "true",
         },
     ),
+    "aggregation, vectors": (
+        ("k",),
+        {
+            "bucket": "1",
+            "merge-engine": "aggregation",
+            "fields.n.aggregate-function": "sum",
+            "deletion-vectors.enabled": "true",
+        },
+    ),
     "first-row": (("k",), {"bucket": "1", "merge-engine": "first-row"}),
 }
 BASE = [(1, "a", 1), (2, "b", 2), (3, None, None), (4, "d", 4), (5, "e", 5)]
@@ -472,6 +481,21 @@ def test_only_files_that_can_hold_a_partner_are_touched(make):
     assert rows(table) == [(1, "a", 1), (10, "a", 1), (11, "x", 1), (12, "y", 2), (2, "b", 2)]
 
 
+def test_with_deletion_vectors_files_stay_and_rows_are_marked(make):
+    table = filled(make("append, vectors"))
+    names = set(table.files()["file_name"].to_pylist())
+    merge = table.merge(source((1, "x", 1), (5, "y", 2)), on=["k"]).when_matched_update({"v": "s.v"})
+    assert merge.run(plan_only=True).way is Way.MARKS
+    merge.run()
+    assert names < set(table.files()["file_name"].to_pylist())
+    assert table.latest_snapshot().index_manifest is not None
+    assert rows(table) == [(1, "x", 1), *BASE[1:4], (5, "y", 5)]
+    table.merge(source((1,), (2,), (3,), names="k"), on=["k"]).when_matched_delete().run()
+    assert rows(table) == [BASE[3], (5, "y", 5)]
+    table.compact(full=True)
+    assert rows(table) == [BASE[3], (5, "y", 5)]
+
+
 def test_a_file_without_a_change_is_not_written_anew(make):
     table = make("append")
     write(table, (1, "a", 1), (5, "b", 2))
@@ -540,7 +564,18 @@ def adding(table: Table, *found: tuple[object, ...]) -> Merge:
 
 
 @pytest.mark.parametrize(
-    "kind", ["append", "deduplicate", "dynamic buckets", "partial-update", "aggregation", "first-row"]
+    "kind",
+    [
+        "append",
+        "append, vectors",
+        "deduplicate",
+        "deduplicate, vectors",
+        "dynamic buckets",
+        "partial-update",
+        "aggregation",
+        "aggregation, vectors",
+        "first-row",
+    ],
 )
 def test_a_row_that_another_merge_inserted_meanwhile_is_not_doubled(make, kind):
     table = filled(make(kind))
@@ -554,7 +589,18 @@ def test_a_row_that_another_merge_inserted_meanwhile_is_not_doubled(make, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["append", "deduplicate", "dynamic buckets", "partial-update", "aggregation", "first-row"]
+    "kind",
+    [
+        "append",
+        "append, vectors",
+        "deduplicate",
+        "deduplicate, vectors",
+        "dynamic buckets",
+        "partial-update",
+        "aggregation",
+        "aggregation, vectors",
+        "first-row",
+    ],
 )
 def test_an_update_of_another_merge_is_not_lost(make, kind):
     table = filled(make(kind))
@@ -565,7 +611,7 @@ def test_an_update_of_another_merge_is_not_lost(make, kind):
     assert done.updated == 1
 
 
-@pytest.mark.parametrize("kind", ["append", "deduplicate"])
+@pytest.mark.parametrize("kind", ["append", "append, vectors", "deduplicate"])
 def test_a_row_that_was_written_meanwhile_is_found_before_it_is_inserted_again(make, kind):
     table = filled(make(kind))
     done, attempts = run_between(table, adding(table, (9, "mine", 1)), lambda: write(table, (9, "blind", 50)))
@@ -574,7 +620,7 @@ def test_a_row_that_was_written_meanwhile_is_found_before_it_is_inserted_again(m
     assert rows(table)[-1] == (9, "blind", 51)
 
 
-@pytest.mark.parametrize("kind", ["append", "deduplicate", "first-row"])
+@pytest.mark.parametrize("kind", ["append", "append, vectors", "deduplicate", "first-row"])
 def test_rows_of_others_that_have_no_partner_are_nobodys_business(make, kind):
     table = filled(make(kind))
     done, attempts = run_between(table, adding(table, (9, "mine", 1)), lambda: write(table, (8, "theirs", 8)))
@@ -583,7 +629,7 @@ def test_rows_of_others_that_have_no_partner_are_nobodys_business(make, kind):
     assert [row[0] for row in rows(table)] == [1, 2, 3, 4, 5, 8, 9]
 
 
-@pytest.mark.parametrize("kind", ["append", "deduplicate", "first-row", "aggregation"])
+@pytest.mark.parametrize("kind", ["append", "append, vectors", "deduplicate", "first-row", "aggregation"])
 def test_a_compaction_in_between_does_no_harm(make, kind):
     table = filled(make(kind))
     done, _ = run_between(table, adding(table, (1, "mine", 1), (9, "new", 9)), lambda: table.compact(full=True))
@@ -591,7 +637,7 @@ def test_a_compaction_in_between_does_no_harm(make, kind):
     assert rows(table) == [(1, "a", 2), *BASE[1:], (9, "new", 9)]
 
 
-@pytest.mark.parametrize("kind", ["append", "deduplicate", "aggregation"])
+@pytest.mark.parametrize("kind", ["append", "append, vectors", "deduplicate", "aggregation"])
 def test_an_overwrite_in_between_is_not_undone(make, kind):
     table = filled(make(kind))
     fresh = [{"k": 2, "v": "fresh", "n": 7}]
