@@ -120,9 +120,7 @@ def apply(
 ) -> tuple[list[Row], tuple[int, ...]]:
     """What a merge does, row by row."""
     meets = ONS[on]
-    mine = [
-        step for step in steps if ("_matched" in step.method and "not" not in step.method) or step.method == "update all"
-    ]
+    mine = [step for step in steps if step.method in ("when_matched_update", "when_matched_delete", "update all")]
     inserting = [step for step in steps if step.method in ("when_not_matched_insert", "insert some")]
     lonely = [step for step in steps if "by_source" in step.method]
     sole_delete = [(step.method, step.condition) for step in mine] == [("when_matched_delete", None)]

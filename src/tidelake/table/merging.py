@@ -31,7 +31,7 @@ class Merge:
     only one side has needs no side.
     """
 
-    act: Callable[[Merge, bool], Any]
+    _act: Callable[[Merge, bool], Any]
     source: Any
     on: object
     clauses: tuple[Clause, ...] = ()
@@ -85,7 +85,7 @@ class Merge:
             CommitUnknownError: the storage did not tell whether the commit is there.
             UnsupportedError: the table is of a kind that is not written yet, or the source is a frame of Spark.
         """
-        found: MergeResult | MergePlan = self.act(self, plan_only)
+        found: MergeResult | MergePlan = self._act(self, plan_only)
         return found
 
     def explain(self) -> str:
