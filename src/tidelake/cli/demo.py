@@ -1,9 +1,10 @@
-"""`tidelake demo`: the main job on a local lake, from an empty folder to two checked tables.
+"""`tidelake demo`: the main job on a local lake, from an empty folder to three checked tables.
 
 First an append table: writes, a schema change, deletes, updates, a compaction, time travel. Then a primary-key table:
 upserts, deletions, why a key shows what it shows, the levels before and after a compaction, and that no row changed by
-it. Writes, reads and compactions are jobs of a local Spark, or run in this process. Every figure that is printed is
-read back from a table.
+it. Last a change stream: a consumer follows a table while rows are written, updated, merged, deleted and compacted, and
+what it was told adds up to the table. Writes, reads and compactions are jobs of a local Spark, or run in this process.
+Every figure that is printed is read back from a table.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _UPSERTS = 4
 _WATCHED = 42
 _ORDER = "id bigint, status string, amount decimal(10,2), dt string"
 _CUSTOMER = "id bigint, name string, visits int"
+_STOCK = "item string, pieces int"
 _MISSING = ("extra-missing", "java-missing")
 _LEVELS = ("level", "files", "runs", "rows", "deletes", "bytes", "read_amplification")
 
@@ -88,6 +90,17 @@ class _Customers:
     watched: pa.Table
 
 
+@dataclass(frozen=True, slots=True)
+class _Stock:
+    """What a consumer was told of a table while it changed."""
+
+    table: Table
+    steps: list[tuple[str, str]]
+    changes: pa.Table
+    same: bool
+    """Whether the changes, one after the other, give the rows of the table."""
+
+
 def run_demo(path: str | None, *, as_json: bool, spark: bool = True) -> None:
     """Run the demo in a folder, or in a temporary one that is removed afterwards; on Spark where that is installed.
 
@@ -113,7 +126,7 @@ def _run(folder: str, *, as_json: bool, spark: bool) -> None:
     lake = tidelake.connect(folder)
     way = _started(lake, quiet=as_json) if spark else _Way()
     if as_json:
-        _as_json(_orders(lake, way), _customers(lake, way), way, folder=lake.location)
+        _as_json(_orders(lake, way), _customers(lake, way), _stock(lake, way), way, folder=lake.location)
         return
     say("1. An append table keeps every row that is written.")
     say("")
@@ -121,7 +134,11 @@ def _run(folder: str, *, as_json: bool, spark: bool) -> None:
     say("")
     say("2. A primary-key table keeps one row per key. Writing is an upsert.")
     say("")
-    if not (_show_customers(_customers(lake, way)) and sound):
+    sound = _show_customers(_customers(lake, way)) and sound
+    say("")
+    say("3. A change stream tells every change once, with the row before and the row after.")
+    say("")
+    if not (_show_stock(_stock(lake, way)) and sound):
         sys.exit(2)
 
 
@@ -233,10 +250,62 @@ def _customer_rows(ids: range, *, visits: int) -> list[dict[str, object]]:
     return [{"id": i, "name": f"customer {i}", "visits": visits} for i in ids]
 
 
+# ------------------------------------------------------------------------------------------------ changes
+
+
+def _stock(lake: Lake, way: _Way) -> _Stock:
+    import pyarrow as pa
+
+    told: list[tuple[str, str]] = []
+    stock = lake.create_table(
+        "shop.stock",
+        {"item": "STRING NOT NULL", "pieces": "INT"},
+        primary_key=["item"],
+        options={"bucket": "1", "changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+        comment="what is left, with a changelog",
+    )
+    told.append(("create", f"{stock.name}, changelog-producer=lookup, deletion vectors"))
+    heard: list[pa.Table] = []
+
+    def follow(step: str, what: str) -> None:
+        """Go on where the consumer stopped, up to the newest snapshot."""
+        rows = 0
+        with stock.follow(consumer="demo", start="earliest", until="latest") as stream:
+            for change in stream:
+                found = change.to_arrow()
+                rows += found.num_rows
+                number = pa.array([change.snapshot_id] * found.num_rows, pa.int64())
+                heard.append(found.add_column(0, "snapshot", number))
+        told.append((step, f"{what}; the consumer is told {counted(rows, 'change')}"))
+
+    stock.write(way.data([{"item": name, "pieces": 10} for name in ("apple", "pear", "plum")], _STOCK))
+    follow("write", "3 items")
+    stock.update({"pieces": "pieces - 1"}, "item = 'pear'")
+    follow("update", "1 row")
+    news = [{"item": "apple", "pieces": 0}, {"item": "fig", "pieces": 5}]
+    clauses = stock.merge(news, on=["item"]).when_matched_delete("s.pieces = 0").when_not_matched_insert()
+    merged = clauses.run()
+    follow("merge", f"{merged.deleted} deleted, {merged.inserted} inserted")
+    stock.delete("item = 'plum'")
+    follow("delete", "1 row")
+    way.compact(stock, full=True)
+    follow("compact", "nothing but files changed")
+    changes = pa.concat_tables(heard)
+    rows: dict[str, object] = {}
+    for each in changes.to_pylist():
+        if each["rowkind"] in ("+I", "+U"):
+            rows[each["item"]] = each["pieces"]
+        else:
+            rows.pop(each["item"], None)
+    same = rows == {each["item"]: each["pieces"] for each in stock.to_arrow().to_pylist()}
+    told.append(("compare", f"the changes add up to the {counted(stock.count(), 'row')} of the table: {same}"))
+    return _Stock(stock, told, changes, same)
+
+
 # ------------------------------------------------------------------------------------------------ telling
 
 
-def _as_json(orders: _Orders, customers: _Customers, way: _Way, *, folder: str) -> None:
+def _as_json(orders: _Orders, customers: _Customers, stock: _Stock, way: _Way, *, folder: str) -> None:
     table, keyed = orders.table, customers.table
     print_json(
         {
@@ -253,6 +322,12 @@ def _as_json(orders: _Orders, customers: _Customers, way: _Way, *, folder: str) 
                 "levels_after": keyed.inspect.lsm().to_pylist(),
                 "same_rows": customers.same,
                 "ok": keyed.check(deep=True).ok,
+            },
+            "stock": {
+                "rows": stock.table.count(),
+                "changes": stock.changes.to_pylist(),
+                "same_rows": stock.same,
+                "ok": stock.table.check(deep=True).ok,
             },
         }
     )
@@ -294,6 +369,12 @@ def _show_customers(story: _Customers) -> bool:
     return _show_check(customers) and story.same
 
 
+def _show_stock(story: _Stock) -> bool:
+    _show_steps(story.steps)
+    show_table(story.changes, title="what the consumer was told", as_json=False, whole=True, boxed=True)
+    return _show_check(story.table) and story.same
+
+
 def _show_check(table: Table) -> bool:
     report = table.check(deep=True)
     show_report(report, as_json=False)
@@ -315,6 +396,7 @@ def _next(path: str, *, kept: bool) -> None:
         f"tidelake -w {path} why shop.customers --key id=42",
         f"tidelake -w {path} update shop.orders --set \"status = 'sent'\" --where 'id < 3' --plan",
         f"tidelake -w {path} tag create shop.orders today",
+        f"tidelake -w {path} follow shop.stock --start earliest --until latest",
     ):
         say(f"  {line}")
     say("and in Python: docs/guide/quick-start.md, docs/guide/primary-key-tables.md, docs/guide/spark.md")
