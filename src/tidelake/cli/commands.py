@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import tidelake
-from tidelake.cli import caring, compacting, looking, refs, system, writing
+from tidelake.cli import caring, compacting, following, looking, refs, system, writing
 from tidelake.cli.place import InOrder, Place, example, location, pass_place, with_place
 
 
@@ -55,6 +55,8 @@ for _each in (
     looking.head,
     looking.explain,
     looking.why,
+    following.diff,
+    following.follow,
     *system.COMMANDS,
     writing.write,
     writing.delete,
