@@ -366,3 +366,26 @@ def test_merging_on_read_shows_what_a_compaction_will_make(options: dict[str, st
     table.compact(full=True)
     assert shown(table) == wanted
     assert len(wanted) == 17
+
+
+def test_rows_that_wait_are_newer_also_where_files_of_a_bucket_share_sequence_numbers() -> None:
+    table = create(postpone__default_bucket_num="1", write_only="true")
+    # as two jobs of others leave them, which do not look at each other's numbers
+    for word in ("one", "two"):
+        writer = table.new_write()
+        writer.write(rows(*((n, word) for n in range(9))))
+        messages = [replace(message, base_snapshot_id=None) for message in writer.prepare_commit()]
+        shifted = word == "two" and [
+            replace(each, data=replace(each.data, new_files=tuple(_renumbered(f) for f in each.data.new_files)))
+            for each in messages
+        ]
+        table.new_commit().commit(shifted or messages)
+    spans = facts(table, "min_sequence", "max_sequence")
+    assert spans[0][1] >= spans[1][0]
+    stage(table, rows((5, "new"), (8, "new")), 1)
+    assert [number for _, number, v in merged(table) if v == "new"] == [5, 8]
+
+
+def _renumbered(file: DataFile) -> DataFile:
+    """The metadata of a file that claims to begin where others are."""
+    return replace(file, min_sequence=0)
