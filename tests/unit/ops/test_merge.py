@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "deduplicate, lookup": (("k",), {"bucket": "1", "changelog-producer": "lookup"}),
     "deduplicate, buckets": (("k",), {"bucket": "3"}),
     "dynamic buckets": (("k",), {}),
+    "postponed buckets": (("k",), {"bucket": "-2"}),
     "by sequence": (("k",), {"bucket": "1", "sequence.field": "n"}),
     "deletions ignored": (("k",), {"bucket": "1", "ignore-delete": "true"}),
     "partial-update": (("k",), {"bucket": "1", "merge-engine": "partial-update"}),
@@ -379,6 +380,37 @@ def test_a_row_of_an_append_table_moves_to_its_new_partition_and_bucket(make):
         {"k": "s.k", "dt": "s.dt"}
     ).run()
     assert rows(table) == [("a", 2, 2), ("b", 3, 3), ("c", 1, 1), ("d", 9, None)]
+
+
+def test_a_row_moves_to_another_partition_where_keys_may_and_is_refused_where_they_may_not(tmp_path):
+    columns = {"dt": "STRING", "k": "INT NOT NULL", "n": "INT"}
+    lake = tl.connect(tmp_path)
+    table = lake.create_table("d.moving", columns, primary_key=["k"], partition_by=["dt"])
+    write(table, ("a", 1, 1), ("a", 2, 2), ("b", 3, 3))
+    news = [{"dt": "c", "k": 1, "n": 5}, {"dt": "c", "k": 9, "n": 9}]
+    merge = table.merge(news, on=["k"]).when_matched_update({"dt": "s.dt", "n": "t.n + s.n"}).when_not_matched_insert()
+    assert (merge.run().updated, rows(table)) == (1, [("a", 2, 2), ("b", 3, 3), ("c", 1, 6), ("c", 9, 9)])
+    table.merge([{"dt": "b", "k": 2, "n": 0}], on=["k"]).when_matched_update().when_not_matched_insert().run()
+    assert rows(table) == [("b", 2, 0), ("b", 3, 3), ("c", 1, 6), ("c", 9, 9)]
+    fixed = lake.create_table("d.fixed", columns, primary_key=["k"], partition_by=["dt"], options={"bucket": "1"})
+    write(fixed, ("a", 1, 1))
+    with pytest.raises(InvalidInputError, match="cannot move to another partition"):
+        fixed.merge(news, on=["k"]).when_matched_update({"dt": "s.dt"}).run()
+    fixed.merge(news, on="t.k = s.k and t.dt <> s.dt").when_matched_update({"n": "s.n"}).run()
+    assert rows(fixed) == [("a", 1, 5)]
+
+
+def test_rows_that_wait_for_their_buckets_are_not_merged_over(make):
+    table = filled(make("postponed buckets"))
+    staged = table.new_write("job")
+    staged.write(pa.Table.from_pylist(source((1, "waits", 9)), schema=table.schema.to_arrow()))
+    table.new_commit("job").commit(staged.prepare_commit(1), identifier=1)
+    merge = table.merge(source((1, "x", 1)), on=["k"]).when_matched_update({"n": "t.n + s.n"})
+    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+        merge.run()
+    table.compact()
+    merge.run()
+    assert rows(table)[0] == (1, "waits", 10)
 
 
 @pytest.mark.parametrize("make_source", [lambda t: t, lambda t: t.scan(where="k <= 2"), lambda t: t.to_polars()])

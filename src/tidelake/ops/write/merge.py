@@ -21,6 +21,7 @@ from enum import Enum
 
 import pyarrow as pa
 
+from tidelake.expr.tree import ALWAYS
 from tidelake.notebook import html_card
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
@@ -123,12 +124,17 @@ def plan_merge(target: Target, source: pa.Table, merge: Merge) -> MergePlan:
 
 
 def choose_way(target: Target, source: pa.Table, merge: Merge) -> Way:
-    """How a merge is carried out, as far as the clauses and the source alone tell."""
+    """How a merge is carried out, as far as the clauses and the source alone tell.
+
+    Raises:
+        InvalidInputError: an update sets a partition column of a table whose keys stay in their partition.
+    """
     if not target.is_keyed:
         return Way.FILES
-    from tidelake.ops.write.keyed_verbs import assigned_order, deletions_win, versions_win
+    from tidelake.ops.write.keyed_verbs import assigned_order, check_update, deletions_win, versions_win
     from tidelake.ops.write.merge_keyed import upsert_values
 
+    check_update(target.store.schema, merge.assigned, target.options)
     if upsert_values(target, source, merge) is not None:
         return Way.UPSERT
     options = target.options
@@ -179,6 +185,11 @@ def _prepared(target: Target, source: pa.Table, merge: Merge, way: Way) -> Prepa
         return FileMerge(target, matcher).prepare()
     from tidelake.ops.write.merge_keyed import rewrite_sections, write_versions  # append tables do without the tree
 
+    if target.postpones:
+        from tidelake.ops.write.postpone import refuse_waiting
+
+        where = reach(target, matcher)
+        refuse_waiting(target.store, ALWAYS if where is None else where)
     found = write_versions(target, matcher) if way is Way.VERSIONS else None
     return rewrite_sections(target, matcher) if found is None else found
 

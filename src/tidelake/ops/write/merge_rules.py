@@ -330,10 +330,11 @@ def _check_sides(rule: Rule) -> None:
 
 
 def _without_keys(schema: Schema, join: Join, values: Mapping[str, Scalar], *, star: bool) -> dict[str, Scalar]:
-    """The values without those of key columns that say what the key is anyway."""
-    kept = {name: value for name, value in values.items() if name not in schema.primary_keys}
-    for name in values:
-        if name not in kept and join.partner(name) != values[name]:
+    """The values without those that say anyway what the key, or the partition of a table with a key, is."""
+    keys, fixed = schema.primary_keys, {*schema.primary_keys, *(schema.partition_keys if schema.primary_keys else ())}
+    kept = {name: value for name, value in values.items() if name not in fixed or join.partner(name) != value}
+    for name in kept:
+        if name in keys:
             hint = "delete the row and insert it with its new key"
             raise InvalidInputError(
                 "primary key cannot be changed",
