@@ -680,6 +680,15 @@ def test_an_overwrite_in_between_is_not_undone(make, kind):
     assert rows(table) == [(1, "one", 1), (2, "fresh", 9)]
 
 
+def test_a_key_that_two_merges_put_into_different_buckets_is_not_doubled(make):
+    table = filled(make("dynamic buckets", **{"dynamic-bucket.target-row-num": "2"}))
+    other = adding(table, (8, "fills the bucket", 8), (9, "other", 100))
+    done, attempts = run_between(table, adding(table, (9, "mine", 1)), other.run)
+    assert attempts == 2
+    assert (done.updated, done.inserted) == (1, 0)
+    assert rows(table)[-2:] == [(8, "fills the bucket", 8), (9, "other", 101)]
+
+
 def test_by_other_columns_than_the_key_a_partner_is_not_doubled_either(make):
     table = filled(make())
     merge = (
