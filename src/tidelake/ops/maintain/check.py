@@ -19,9 +19,9 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import NotFoundError, TidelakeError, UnsupportedError
+from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError, UnsupportedError
 from tidelake.notebook import html_card, html_table, plain
-from tidelake.ops.maintain.expire import streams_read_data
+from tidelake.ops.maintain.expire import ExpireOptions, streams_read_data
 from tidelake.ops.maintain.reachable import Reader, made_by_compactions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.vectors import snapshot_vectors
@@ -159,6 +159,7 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
     _check_dense(store, walk, ids)
     before: _Before | None = None
     state: pa.Table | None = None
+    outlived = decoupled(store) and streams_read_data(store, store.schema.options)
     for snapshot_id in ids:
         place = store.layout.snapshot_path(snapshot_id)
         try:
@@ -172,12 +173,22 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
         before = (snapshot, state)
         _reach_data(walk, state, paths)
         _reach_data(walk, changelog, paths)
+        if outlived:
+            _reach_kept(store, walk, paths, snapshot)
         if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
             _check_vectors(store, walk, paths, snapshot, state, place)
     _check_tags(store, walk, paths)
     _check_changelogs(store, walk, paths)
     return ids, state
+
+
+def decoupled(store: TableStore) -> bool:
+    """Whether changelogs of the table outlive their snapshots; one whose options are wrong is not asked further."""
+    try:
+        return ExpireOptions.parse(store.schema.options).decoupled
+    except InvalidInputError:
+        return False
 
 
 def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
@@ -203,7 +214,7 @@ def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
 
 
 def _reach_kept(store: TableStore, walk: _Walk, paths: DataPaths, changelog: Snapshot) -> None:
-    """What a changelog of data files holds besides: it is no orphan where it is there, and no loss where it is not."""
+    """What a change of data files holds besides: it is no orphan where it is there, and no loss where it is not."""
     reader = Reader(store.manifests, paths)
     walk.kept |= reader.readable_metadata(changelog)
     try:
