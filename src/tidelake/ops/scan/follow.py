@@ -144,12 +144,13 @@ def find_begin(store: TableStore, options: Mapping[str, str]) -> Begin | None:
             hint=_NOT_STREAMED.get(start.place or "", "use changes() for the changes between two points"),
         )
     latest = store.snapshots.latest()
+    travel = TravelOptions.parse(options)
     if start.mode is ScanMode.LATEST:
         return Begin(1 if latest is None else latest.id + 1)
     if latest is None:
         store.refuse_dropped()
-        return None
-    travel = TravelOptions.parse(options)
+        from_first = start.mode is ScanMode.FROM_SNAPSHOT and travel.snapshot_id is not None and travel.snapshot_id <= 1
+        return Begin(1) if from_first else None
     match start.mode:
         case ScanMode.COMPACTED_FULL:
             return _full(newest_compacted(store, ModeContext.parse(options)) or latest)
