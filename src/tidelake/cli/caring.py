@@ -33,6 +33,7 @@ _SHOWN = 20
 @click.option("--retain-min", type=int, help="Newest snapshots that stay in any case.")
 @click.option("--retain-max", type=int, help="Snapshots beyond this number go, young or not.")
 @click.option("--max-deletes", type=int, help="At most so many snapshots go.")
+@click.option("--changelogs", is_flag=True, help="Expire changelogs that outlived their snapshots instead.")
 @with_consent
 @with_place
 @pass_place
@@ -43,34 +44,42 @@ def expire(
     retain_min: int | None,
     retain_max: int | None,
     max_deletes: int | None,
+    changelogs: bool,
     plan_only: bool,
     yes: bool,
 ) -> None:
     """Expire old snapshots, with the files that only they hold.
 
     What is not said is as the table's options say (snapshot.num-retained.*, snapshot.time-retained). Tags, branches and
-    consumers hold back what they need.
+    consumers hold back what they need. With --changelogs the changelogs go that outlived their snapshots.
     """
     from tidelake.cli.output import print_json, progress_bar, say
+    from tidelake.ops.maintain.changelogs import ChangelogPlan
     from tidelake.ops.maintain.expire import ExpirePlan
 
     handle = open_named(place, table)
 
     def run(*, only_plan: bool) -> object:
-        return handle.expire_snapshots(older_than, retain_max, retain_min, max_deletes, plan_only=only_plan)
+        verb = handle.expire_changelogs if changelogs else handle.expire_snapshots
+        return verb(older_than, retain_max, retain_min, max_deletes, plan_only=only_plan)
 
     plan = run(only_plan=True)
-    assert isinstance(plan, ExpirePlan)
+    assert isinstance(plan, ExpirePlan | ChangelogPlan)
+    ids = plan.changelog_ids if isinstance(plan, ChangelogPlan) else plan.snapshot_ids
     files = {
         "data_files": len(plan.files.data),
         "changelog_files": len(plan.files.changelog),
         "metadata_files": len(plan.files.metadata),
     }
     proposal = Proposal(
-        {"table": handle.name, "snapshot_ids": list(plan.snapshot_ids), **files},
-        f"expires {plan}" if plan.snapshot_ids else "nothing to expire" + _why_none(handle),
+        {"table": handle.name, "changelog_ids" if changelogs else "snapshot_ids": list(ids), **files},
+        f"expires {plan}"
+        if ids
+        else "no changelog to expire"
+        if changelogs
+        else "nothing to expire" + _why_none(handle),
         "this cannot be undone; what must stay readable, tag it first",
-        empty=not plan.snapshot_ids,
+        empty=not ids,
     )
     if not agreed(place, proposal, question="expire them?", plan_only=plan_only, yes=yes):
         return

@@ -56,6 +56,7 @@ for _each in (
     looking.explain,
     looking.why,
     following.diff,
+    following.log,
     following.follow,
     *system.COMMANDS,
     writing.write,

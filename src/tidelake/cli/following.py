@@ -1,7 +1,8 @@
-"""Commands that show changes: what came between two snapshots, and what comes while one waits."""
+"""Commands that show changes: what was committed, what came between two snapshots, what comes while one waits."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,51 @@ from tidelake.cli.place import Place, example, open_named, pass_place, split_nam
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DIFF = {"incremental-between-scan-mode": "diff"}
+    from tidelake.spec.snapshot import Snapshot
+
+
+@click.command(epilog=example("-w lake log shop.users -n 5"))
+@click.argument("table", required=False)
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many snapshots.")
+@with_place
+@pass_place
+def log(place: Place, table: str | None, limit: int) -> None:
+    """Tell what was committed, the newest first; also what only a changelog is left of."""
+    from tidelake.cli.output import note, print_json, say
+    from tidelake.ops.scan.changes import earliest_change, find_change
+
+    handle = open_named(place, table)
+    store = handle.store
+    latest, earliest = store.snapshots.latest_id() or 0, earliest_change(store) or 1
+    ids = range(latest, max(earliest, latest - limit + 1) - 1, -1)
+    found = [each for each in (find_change(store, number) for number in ids) if each is not None]
+    kept = store.snapshots.earliest_id() or 1
+    if place.as_json:
+        print_json([_facts(each, is_snapshot=each.id >= kept) for each in found])
+        return
+    for each in found:
+        facts = _facts(each, is_snapshot=each.id >= kept)
+        added = facts["delta_record_count"]
+        rows = "" if added is None else f"  {added:+,} rows"
+        told = "" if each.changelog_record_count is None else f", {each.changelog_record_count:,} changes"
+        gone = "" if each.id >= kept else "  (changelog)"
+        say(f"{each.id:>6}  {facts['time']}  {each.commit_kind.value:<9}{rows}{told}  by {each.commit_user}{gone}")
+    if not found:
+        note(f"nothing was committed to {handle.name} yet")
+
+
+def _facts(snapshot: Snapshot, *, is_snapshot: bool) -> dict[str, object]:
+    time = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC)
+    return {
+        "snapshot_id": snapshot.id,
+        "time": time.isoformat(" ", "seconds").removesuffix("+00:00"),
+        "kind": snapshot.commit_kind.value,
+        "user": snapshot.commit_user,
+        "delta_record_count": snapshot.delta_record_count,
+        "changelog_record_count": snapshot.changelog_record_count,
+        "watermark": snapshot.watermark,
+        "is_snapshot": is_snapshot,
+    }
 
 
 @click.command(epilog=example("-w lake follow shop.stock --consumer report --until latest"))
@@ -21,7 +66,7 @@ _DIFF = {"incremental-between-scan-mode": "diff"}
     "--start",
     default="latest-full",
     show_default=True,
-    help="latest-full, latest, earliest, compacted-full, or the id of a snapshot.",
+    help="latest-full, latest, earliest, compacted-full, the id of a snapshot, or a moment (UTC).",
 )
 @click.option("--until", help='Stop behind this snapshot; "latest" is the newest one now.')
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop when nothing came for so many seconds.")
@@ -42,13 +87,15 @@ def follow(
     where: str | None,
 ) -> None:
     """Print changes as they are committed; with --json one line for each row. Stops with Ctrl-C."""
+    import sys
+
     import pyarrow as pa
 
     from tidelake.cli.output import note
 
     stream = open_named(place, table).follow(
         consumer,
-        int(start) if start.isdecimal() else start,
+        _start(start),
         poll,
         columns=split_names(columns),
         where=where,
@@ -60,20 +107,38 @@ def follow(
         try:
             for change in stream:
                 seen += 1
-                word = "state at" if change.full else "changes of"
-                rows = change.to_arrow()
-                number = pa.array([change.snapshot_id] * rows.num_rows, pa.int64())
-                _show(place, rows.add_column(0, "snapshot", number), f"{word} snapshot {change.snapshot_id}")
+                title = f"{'state at' if change.full else 'changes of'} snapshot {change.snapshot_id}"
+                for batch in change.to_batches():  # a whole state may be large
+                    number = pa.repeat(pa.scalar(change.snapshot_id), batch.num_rows)
+                    _show(place, pa.Table.from_batches([batch]).add_column(0, "snapshot", number), title)
+                sys.stdout.flush()
         except KeyboardInterrupt:
             note("stopped")
     if not seen and not place.as_json:
         note("nothing changed")
 
 
+def _start(text: str) -> int | str | datetime:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
 @click.command(epilog=example("-w lake diff shop.stock 3 7"))
 @click.argument("table_or_since")
 @click.argument("since_or_until", required=False)
 @click.argument("until", required=False)
+@click.option(
+    "--mode",
+    type=click.Choice(["diff", "auto", "delta", "changelog"]),
+    default="diff",
+    show_default=True,
+    help="What changes are taken from: two states, or what the snapshots between them wrote.",
+)
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many rows.")
 @click.option("--columns", help="Names, separated by commas.")
 @click.option("--where", help="A SQL condition.")
 @with_place
@@ -83,10 +148,14 @@ def diff(
     table_or_since: str,
     since_or_until: str | None,
     until: str | None,
+    mode: str,
+    limit: int | None,
     columns: str | None,
     where: str | None,
 ) -> None:
     """Show the rows in which two snapshots (ids, or names of tags) differ: [TABLE] SINCE [UNTIL]."""
+    from dataclasses import replace
+
     given = [each for each in (table_or_since, since_or_until, until) if each is not None]
     name = None if place.table_path else given.pop(0)
     if not 1 <= len(given) <= 2:
@@ -94,9 +163,9 @@ def diff(
     since, end = (
         int(each) if each and each.isdecimal() else each for each in (given[0], given[1] if given[1:] else None)
     )
-    handle = open_named(place, name).with_options(_DIFF)
-    rows = handle.changes(since, end, columns=split_names(columns), where=where).to_arrow()
-    _show(place, rows, f"what changed in {handle.name}")
+    handle = open_named(place, name).with_options({"incremental-between-scan-mode": mode})
+    scan = replace(handle.changes(since, end, columns=split_names(columns), where=where), limit=limit)
+    _show(place, scan.to_arrow(), f"what changed in {handle.name}")
 
 
 def _show(place: Place, rows: pa.Table, title: str) -> None:
