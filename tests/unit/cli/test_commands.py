@@ -22,8 +22,8 @@ from unit.cli.kit import answer, main_code, run, shell
 
 def test_ls_names_databases_and_tables(lake: Path) -> None:
     assert answer("-w", str(lake), "ls") == ["shop"]
-    assert answer("-w", str(lake), "ls", "shop") == ["customers", "orders"]
-    assert run("-w", str(lake), "ls", "shop").output == "customers\norders\n"
+    assert answer("-w", str(lake), "ls", "shop") == ["customers", "orders", "stock"]
+    assert run("-w", str(lake), "ls", "shop").output == "customers\norders\nstock\n"
 
 
 def test_schema_tells_columns_keys_and_options(lake: Path) -> None:
