@@ -102,7 +102,8 @@ class Reader:
             (changelog.changelog_manifest_list, self._changelog),
         )
         for name, read in lists:
-            if name is None:
+            # Asked of the storage: a list that is remembered may be gone.
+            if name is None or not self.manifests.io.exists(self._manifest(name), folder=False):
                 continue
             try:
                 metas = read(changelog)
