@@ -144,5 +144,5 @@ def test_names_with_a_dollar_sign_are_no_tables(lake: Lake) -> None:
     assert caught.value.code == "system-name"
     lake.create_table("a.t", {"x": "INT"})
     for name in ("a.t$snapshots", "a.t$branch_b$files"):
-        with pytest.raises(InvalidInputError, match="system tables"):
+        with pytest.raises(InvalidInputError, match="system table"):
             lake.table(name)
