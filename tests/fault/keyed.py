@@ -360,12 +360,10 @@ class Job:
         table.create_branch(SIDE, tag=TAG)
 
     def _roll_back(self, identifier: int) -> None:
-        mine = [
-            snapshot.id
-            for snapshot in read_snapshots(self.table())
-            if (snapshot.commit_user, snapshot.commit_identifier) == (USER, identifier)
-        ]
-        if mine:
+        snapshots = read_snapshots(self.table())
+        mine = [each.id for each in snapshots if (each.commit_user, each.commit_identifier) == (USER, identifier)]
+        # Where the snapshot before it has expired, this was done long ago, and what is there was written since.
+        if mine and min(mine) > snapshots[0].id:
             self.table().rollback_to(snapshot=min(mine) - 1)
 
 
