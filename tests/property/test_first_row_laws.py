@@ -104,7 +104,7 @@ def test_a_look_up_finds_what_the_levels_hold(history, data):
     asked = data.draw(st.lists(st.tuples(*[KEYS[key]] * columns), min_size=1, max_size=20))
     schema = pa.schema([table.schema.to_arrow().field(f"k{number}") for number in range(columns)])
     needles = pa.Table.from_pylist([{f"k{i}": part for i, part in enumerate(each)} for each in asked], schema=schema)
-    codec = merging.plan((), ordered=True, drop_retracts=True).keys
+    codec = merging.plan(by_age=True, ordered=True, drop_retracts=True).keys
     (words,) = window([codec.encode(needles)], sorted_parts=False)
     order = words.order()
     needles = needles.take(pa.array(order[words.starts(order)]))
