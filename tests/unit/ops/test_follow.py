@@ -148,6 +148,24 @@ def test_compactions_change_nothing_and_overwrites_are_seen_on_demand(table: Tab
     assert kinds == [*gone, ("+I", 1)]
 
 
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_where_the_state_meets_the_changes_nothing_is_missed_or_doubled(producer: str) -> None:
+    """Rows wait in level 0 when the stream begins; whoever compacts tells of them later, or they were told already."""
+    table = new_table(keyed=True, changelog_producer=producer)
+    put(table, 1, 2)
+    table.compact(full=True)
+    put(table, 2, 3)
+    stream = table.follow(timeout=0)
+    first = next(stream)
+    waits = producer in ("lookup", "full-compaction")
+    assert ids(first) == ([1, 2] if waits else [1, 2, 3])
+    seen = {row["id"]: row["rowkind"] for row in first.to_arrow().to_pylist()}
+    table.compact(full=True)
+    later = [(row["rowkind"], row["id"]) for change in stream for row in change.to_arrow().to_pylist()]
+    assert sorted(later) == ([("+I", 3), ("+U", 2), ("-U", 2)] if waits else [])
+    assert {*seen, *(each for _, each in later)} == {1, 2, 3}
+
+
 def test_overwrites_do_not_go_with_changelogs_of_compactions() -> None:
     table = new_table(keyed=True, changelog_producer="lookup")
     with pytest.raises(InvalidInputError, match="overwrites") as caught:
