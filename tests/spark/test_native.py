@@ -182,6 +182,18 @@ def test_a_flipped_bit_in_a_page_fails_the_read_by_both_ways(spark: Any, lake: L
         spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
 
 
+def test_a_file_that_was_replaced_by_another_one_is_refused(spark: Any, lake: Lake) -> None:
+    table = lake.create_table("db.t", {"id": "INT"})
+    table.write([{"id": 1}])
+    table.write([{"id": number} for number in range(2, 50)])
+    one, other = sorted(data_files(table), key=lambda path: path.stat().st_size)
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(FormatError, match="another number of bytes") as caught:
+        table.to_spark(spark=spark)
+    assert caught.value.code == "file-replaced"
+    assert one.name in str(caught.value)
+
+
 def test_a_missing_file_is_named_and_never_left_out(spark: Any, lake: Lake) -> None:
     table = lake.create_table("db.t", {"id": "INT"})
     table.write([{"id": 1}])

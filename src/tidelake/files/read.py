@@ -32,7 +32,7 @@ from tidelake.io.fileio import FileIO, InputFile
 from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.types import Field
 
-__all__ = ["ROW_NUMBER", "read_file", "row_count_of"]
+__all__ = ["ROW_NUMBER", "check_same", "read_file", "row_count_of"]
 
 ROW_NUMBER: Final = "_ROW_NUMBER"
 """The column that `row_numbers` adds at the end: the place of the row in the file, counted from 0."""
@@ -177,16 +177,20 @@ def _run(
     with _Guard(path):
         file = io.open_input(path)
         try:
-            _check_same("bytes", file.size(), file_size, path)
+            check_same("bytes", file.size(), file_size, path)
             source = open_source(file, path=path)
-            _check_same("rows", source.row_count, row_count, path)
+            check_same("rows", source.row_count, row_count, path)
             yield from pipeline.batches(source)
         finally:
             file.close()
 
 
-def _check_same(what: str, found: int, expected: int | None, path: str) -> None:
-    """Refuse a file that is not the one its manifest tells of: its rows would be taken for those of the table."""
+def check_same(what: str, found: int, expected: int | None, path: str) -> None:
+    """Refuse a file that is not the one its manifest tells of: its rows would be taken for those of the table.
+
+    Raises:
+        FormatError: it has more or less of `what` than it must.
+    """
     if expected is not None and found != expected:
         raise FormatError(
             f"data file has another number of {what} than its manifest says",

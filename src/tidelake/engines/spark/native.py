@@ -19,9 +19,10 @@ from pyspark.sql.types import StructField, StructType
 
 from tidelake.engines.spark.conditions import column_named, to_column
 from tidelake.engines.spark.types import comment_of, to_spark
-from tidelake.errors import FormatError
+from tidelake.errors import FormatError, NotFoundError
 from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
+from tidelake.files.read import check_same
 from tidelake.ops.scan.options import ReadOptions
 from tidelake.ops.scan.split import Split
 from tidelake.query import Scan
@@ -92,13 +93,31 @@ class NativeReader:
         """One frame for the files of each schema.
 
         Raises:
-            FormatError: a file is missing.
+            FormatError: a file is missing, or is another one than the manifest tells of.
         """
+        self._scan.store.env.executor.map(self._check, ((split, file) for split in splits for file in split.files))
         paths: defaultdict[int, list[str]] = defaultdict(list)
         for split in splits:
             for file in split.files:
                 paths[file.schema_id].append(f"{self._prefix}/{split.path_of(file)}")
         return [self._frame(schema_id, found) for schema_id, found in sorted(paths.items())]
+
+    def _check(self, place: tuple[Split, DataFile]) -> None:
+        split, file = place
+        path = split.path_of(file)
+        try:
+            check_same("bytes", self._scan.store.env.io.status(path).size, file.file_size, path)
+        except NotFoundError as cause:
+            raise self._missing(cause) from cause
+
+    def _missing(self, cause: Exception) -> FormatError:
+        return FormatError(
+            "data file is missing",
+            code="file-missing",
+            table=self._scan.store.env.io.root,
+            cause=str(cause)[:300],
+            hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
+        )
 
     def _takes(self, split: Split) -> bool:
         return (
@@ -140,13 +159,7 @@ class NativeReader:
         except AnalysisException as cause:
             if cause.getCondition() != "PATH_NOT_FOUND":
                 raise
-            raise FormatError(
-                "data file is missing",
-                code="file-missing",
-                table=self._scan.store.env.io.root,
-                cause=str(cause)[:300],
-                hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
-            ) from cause
+            raise self._missing(cause) from cause
         rows = rows.select(*(_column(field, by_id.get(field.id)) for field in self._needed))
         if self._where is not None:
             rows = rows.filter(self._where)
