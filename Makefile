@@ -48,8 +48,8 @@ unit: setup
 test: setup ## all tests that need no Java and no other implementation
 	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --durations 30
 
-cluster: setup ## tests that start and kill Spark processes of their own
-	@$(PYTEST) -m cluster tests/spark
+cluster: setup ## tests that start, measure and kill Spark processes of their own
+	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"

@@ -14,12 +14,12 @@ from s3_server import BUCKET, moto_s3
 from tidelake.testing.scenario import COLUMNS, NAME, live_names, read_snapshots, twice
 
 
-def test_8_processes_with_30_commits_each_on_one_local_table(tmp_path: Path) -> None:
-    contend(Place(str(tmp_path)), processes=8, commits=30)
+def test_8_processes_with_10_commits_each_on_one_local_table(tmp_path: Path) -> None:
+    contend(Place(str(tmp_path)), processes=8, commits=10)
 
 
 def test_processes_that_share_a_user_name_lose_nothing_to_each_other(tmp_path: Path) -> None:
-    contend(Place(str(tmp_path)), processes=3, commits=8, user="etl")
+    contend(Place(str(tmp_path)), processes=3, commits=5, user="etl")
 
 
 def test_two_numbered_jobs_that_repeat_every_commit_publish_each_once(tmp_path: Path) -> None:
@@ -27,14 +27,14 @@ def test_two_numbered_jobs_that_repeat_every_commit_publish_each_once(tmp_path: 
 
 
 @pytest.mark.s3
-def test_3_processes_with_8_commits_each_on_one_table_in_s3(s3_options: dict[str, str]) -> None:
-    contend(Place(f"s3://{BUCKET}/contention", s3_options), processes=3, commits=8)
+def test_3_processes_with_4_commits_each_on_one_table_in_s3(s3_options: dict[str, str]) -> None:
+    contend(Place(f"s3://{BUCKET}/contention", s3_options), processes=3, commits=4)
 
 
 def test_of_processes_that_create_one_table_exactly_one_wins(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
-    names = [f"db.t{number}" for number in range(10)]
-    won = run_at_once(5, create, place, names)
+    names = [f"db.t{number}" for number in range(6)]
+    won = run_at_once(4, create, place, names)
     assert sorted(name for each in won for name in each) == sorted(names)
     lake = place.connect()
     for number, mine in enumerate(won):

@@ -30,8 +30,8 @@ SUMS = {
 
 
 @pytest.mark.parametrize("write_only", [True, False], ids=["write-only", "compacting"])
-def test_8_processes_upsert_6_times_each_to_one_bucket(write_only: bool, tmp_path: Path) -> None:
-    contend(Place(str(tmp_path)), {**SUMS, "write-only": str(write_only).lower()}, processes=8, turns=6)
+def test_6_processes_upsert_4_times_each_to_one_bucket(write_only: bool, tmp_path: Path) -> None:
+    contend(Place(str(tmp_path)), {**SUMS, "write-only": str(write_only).lower()}, processes=6, turns=4)
 
 
 def contend(place: Place, options: Mapping[str, str], *, processes: int, turns: int) -> None:

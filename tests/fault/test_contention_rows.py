@@ -17,8 +17,8 @@ from tidelake.testing.scenario import read_snapshots
 COLUMNS = {"id": "INT NOT NULL", "dt": "STRING", "v": "STRING"}
 
 
-def test_6_writers_a_compactor_and_a_deleter_on_one_table(tmp_path: Path) -> None:
-    contend(Place(str(tmp_path)), {}, writers=6, turns=8)
+def test_4_writers_a_compactor_and_a_deleter_on_one_table(tmp_path: Path) -> None:
+    contend(Place(str(tmp_path)), {}, writers=4, turns=5)
 
 
 def test_3_writers_a_compactor_and_a_deleter_on_one_table_with_buckets(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tidelake.io.selftest import probe_create_exclusive
 from tidelake.testing import Chance, Crash, Fault, FaultyFileIO, MemoryFileIO
 from tidelake.testing.scenario import SCENARIO, Model, Session, problems
 
-SEEDS = 120
+SEEDS = 60
 TRIES = 200
 
 

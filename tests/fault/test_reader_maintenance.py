@@ -32,7 +32,7 @@ class Report:
 
 
 def test_readers_see_whole_commits_or_are_told_that_their_snapshot_is_gone(tmp_path: Path) -> None:
-    disturb(Place(str(tmp_path)), seconds=8.0)
+    disturb(Place(str(tmp_path)), seconds=4.0)
 
 
 def disturb(place: Place, *, seconds: float) -> None:

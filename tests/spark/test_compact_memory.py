@@ -12,6 +12,7 @@ import pytest
 from tidelake.catalog.filesystem import Lake
 from tidelake.table import Table
 
+pytestmark = pytest.mark.cluster
 ROWS = 300_000
 """More than a merge has in hand of a run, so that what is in hand does not grow any more."""
 OPTIONS = {
