@@ -7,13 +7,17 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test cluster compat compat-all soak bench bench-spark bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test cluster floor compat compat-all soak bench bench-spark bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/ready: requirements/dev.txt pyproject.toml scripts/make_venv.sh
 	@sh scripts/make_venv.sh .venv requirements/dev.txt project
+	@touch $@
+
+.venv-floor/ready: requirements/floor.txt pyproject.toml scripts/make_venv.sh
+	@sh scripts/make_venv.sh .venv-floor requirements/floor.txt project
 	@touch $@
 
 .venv-peers/ready: requirements/peers.txt scripts/make_venv.sh
@@ -51,6 +55,9 @@ test: setup ## all tests that need no Java and no other implementation
 cluster: setup ## tests that start, measure and kill Spark processes of their own
 	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10
 
+floor: .venv-floor/ready ## the tests on Spark with the oldest PySpark that is promised
+	@.venv-floor/bin/python -m pytest -q -m "not oracle and not cluster" tests/spark
+
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
 	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --durations 20
@@ -72,8 +79,9 @@ bench-peers: setup .venv-peers/ready ## measure the others beside us
 
 lock: setup ## pin newer versions of everything (needs uv)
 	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -o requirements/dev.txt
+	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -c requirements/floor.in -o requirements/floor.txt
 	@uv pip compile -q --upgrade $(subst --universal,,$(LOCK_HOW)) requirements/peers.in -o requirements/peers.txt
 LOCK_HOW := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove environments and caches
-	@rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@rm -rf .venv .venv-floor .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
