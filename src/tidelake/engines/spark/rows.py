@@ -71,7 +71,7 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     struct = as_nullable(struct_of([*request.fields, *_hidden_fields(hidden, scan.schema)]))
     splits = [one for split in scan.splits() for one in singles(split)]
     _refuse_merged(splits, hidden)
-    native = NativeReader(spark, scan, request.columns)
+    native = NativeReader(spark, scan, request.columns, ref)
     direct = [] if hidden or merged else native.taken(splits)
     apart = {id(split) for split in direct}
     rest = [part for split in splits if id(split) not in apart for part in parts_of(split)]
