@@ -72,7 +72,7 @@ bench: setup ## measure ourselves against floors; prints a table and writes JSON
 	@$(PY) -m benchmarks
 
 bench-spark: setup ## measure tables on Spark against plain Parquet on Spark
-	@$(PY) -m benchmarks --only spark
+	@$(PY) -m benchmarks --only spark && $(PY) -m benchmarks --only spark-changes
 
 bench-peers: setup .venv-peers/ready ## measure the others beside us
 	@$(PY) -m benchmarks --peers

@@ -18,7 +18,7 @@ from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
 SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes")
-APART = ("spark",)
+APART = ("spark", "spark-changes")
 """Sections that run only when they are named."""
 
 
@@ -52,8 +52,12 @@ def main() -> None:
                     from benchmarks import spark
 
                     results += spark.run(arguments.repeat)
+                case "spark-changes":
+                    from benchmarks import spark
+
+                    results += spark.run_changes(arguments.repeat)
     show(results)
-    write(results)
+    write(results, arguments.only or "results")
 
 
 def _hashing(row: dict[str, object]) -> Result:
@@ -91,7 +95,7 @@ def _seconds(value: float | None) -> str:
     return "" if not value else f"{value * 1000:.1f} ms" if value < 1 else f"{value:.2f} s"
 
 
-def write(results: list[Result]) -> None:
+def write(results: list[Result], name: str) -> None:
     folder = Path(__file__).parent / "out"
     folder.mkdir(exist_ok=True)
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
@@ -101,7 +105,7 @@ def write(results: list[Result]) -> None:
         "cores": os.cpu_count(),
         "results": [row.as_dict() for row in results],
     }
-    path = folder / "results.json"
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(document, indent=2) + "\n")
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
 

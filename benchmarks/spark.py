@@ -28,13 +28,22 @@ Run = Callable[[], object]
 
 def run(repeat: int = 5) -> list[Result]:
     """Every line of the table."""
+    return _measured(_all, repeat)
+
+
+def run_changes(repeat: int = 5) -> list[Result]:
+    """The lines of tables with deletion vectors."""
+    return _measured(_vectors, repeat)
+
+
+def _measured(lines: Callable[[Path, Any, int], list[Result]], repeat: int) -> list[Result]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         lake = tl.connect(folder / "lake")
         spark = tl.spark(lake, conf={"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": BUCKETS})
         spark.sparkContext.setLogLevel("ERROR")
         try:
-            return _all(folder, spark, repeat)
+            return lines(folder, spark, repeat)
         finally:
             spark.stop()
 
@@ -211,6 +220,52 @@ def _upserts(folder: Path, spark: Any, compacted: Path, repeat: int) -> list[Res
     return [
         _line(work, {"spark": plain, "tidelake": lambda: ours({})}, 2.5, min(repeat, 3), 0),
         _line(f"{work}, write-only", {"spark": plain, "tidelake": lambda: ours(quiet)}, 1.3, min(repeat, 3), 0),
+    ]
+
+
+def _vectors(folder: Path, spark: Any, repeat: int) -> list[Result]:
+    """A table with deletion vectors beside its own files, and an upsert to it beside a plain write of the same rows."""
+    marked = folder / "marked"
+    table = create(marked, **{"deletion-vectors.enabled": "true"})
+    table.write(shuffled())
+    table.compact(full=True)
+    news = folder / "news.parquet"
+    for number, part in zip(range(5), upserts(), strict=False):
+        if number < 4:
+            table.write(keyed(part, "int"))
+        else:
+            pq.write_table(keyed(part, "int"), news)
+    table.compact()
+    target = folder / "upserted"
+
+    def ours() -> float:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(marked, target, copy_function=os.link)
+        fresh = tl.connect(target).table("bench.t")
+        started = time.perf_counter()
+        fresh.write(spark.read.parquet(str(news)))
+        return time.perf_counter() - started
+
+    def plain() -> float:
+        shutil.rmtree(target, ignore_errors=True)
+        started = time.perf_counter()
+        rows = spark.read.parquet(str(news)).repartition(BUCKETS, "k").sortWithinPartitions("k")
+        rows.write.parquet(str(target), compression="zstd")
+        return time.perf_counter() - started
+
+    paths = _paths(table)
+    fields = ", ".join(f"{name} {kind}" for name, kind in {"k": "BIGINT", **_ddl()}.items())
+
+    def files() -> Any:
+        return spark.read.schema(fields).parquet(*paths)
+
+    def rows() -> Any:
+        return table.to_spark(spark=spark)
+
+    return [
+        _line("vectors, all columns", _pair(files, rows, lambda found: found), 1.25, repeat),
+        _line("vectors, one column", _pair(files, rows, lambda found: found.select("m")), 2, repeat),
+        _line(f"vectors, upsert of {UPSERT:,} rows", {"spark": plain, "tidelake": ours}, 3, min(repeat, 3), 0),
     ]
 
 
