@@ -36,6 +36,9 @@ class Engine(Protocol):
     def write(self, table: Any, frame: Any, how: Mapping[str, Any]) -> Any:
         """Write a frame of the engine to a table, with the arguments of `Table.write`."""
 
+    def merge(self, table: Any, merge: Any, plan_only: bool) -> Any:
+        """Carry a merge out whose source is a frame of the engine, or tell how that would be done."""
+
     def hands(self, session: Any) -> Any:
         """What carries steps of a compaction out as tasks of the session: `tidelake.ops.compact.steps.Hands`."""
 

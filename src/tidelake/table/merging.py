@@ -83,7 +83,7 @@ class Merge:
                 table; nothing was changed.
             CommitConflictError: other jobs changed the same rows first, every time it was tried.
             CommitUnknownError: the storage did not tell whether the commit is there.
-            UnsupportedError: the table is of a kind that is not written yet, or the source is a frame of Spark.
+            UnsupportedError: the table is of a kind that is not written yet.
         """
         found: MergeResult | MergePlan = self._act(self, plan_only)
         return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from tidelake.engine import engine, is_engine_frame
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
 from tidelake.ops.commit.committer import Committer
@@ -118,8 +118,9 @@ class Writing(Handle):
     def merge(self, source: Any, on: Predicate | str | Sequence[str]) -> Merge:
         """Merge rows of a source into the table: add clauses to what comes back, and end with `run()`.
 
-        `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. `on` says
-        when rows belong together: a condition such as `"t.id = s.id"`, or a list of columns that both have.
+        `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. A frame
+        of Spark is merged by Spark and stays there. `on` says when rows belong together: a condition such as
+        `"t.id = s.id"`, or a list of columns that both have.
 
         Raises:
             InvalidInputError: the table is read at a point in time.
@@ -131,9 +132,7 @@ class Writing(Handle):
         from tidelake.ops.write.merge import plan_merge, run_merge  # other verbs do without joins
 
         if is_engine_frame(merge.source):
-            raise UnsupportedError(
-                "frames of Spark are not merged yet", hint="collect it first: merge(frame.toArrow(), ...)"
-            )
+            return engine().merge(self, merge, plan_only)
         table = self._newest()
         rows, fields = typed_source(merge.source, table.schema)
         lenient = MergeSchemaOptions.parse(table.options).merge

@@ -9,13 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark.compact import SparkHands
+from tidelake.engines.spark.merge import merge_frame
 from tidelake.engines.spark.rows import frame_of
 from tidelake.engines.spark.session import attach, current, start
 from tidelake.engines.spark.types import columns_of
 from tidelake.engines.spark.write import write_frame
 from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.write.merge import MergePlan, MergeResult
 from tidelake.query import Scan
 from tidelake.table import Table
+from tidelake.table.merging import Merge
 
 
 class SparkEngine:
@@ -42,6 +45,10 @@ class SparkEngine:
     def write(self, table: Table, frame: DataFrame, how: Mapping[str, Any]) -> CommitResult:
         """Write a frame to a table as one commit."""
         return write_frame(table, frame, **how)
+
+    def merge(self, table: Table, merge: Merge, plan_only: bool) -> MergeResult | MergePlan:
+        """Merge a frame into a table as one commit, or tell how."""
+        return merge_frame(table, merge, plan_only)
 
     def hands(self, session: Any) -> SparkHands:
         """What carries steps of a compaction out as tasks of the session."""

@@ -1,8 +1,9 @@
 """A scan as a lazy frame: planned now, read when Spark runs it.
 
 Files that need no merge go through Spark's own Parquet reader, so that Catalyst prunes columns and pushes filters; what
-it cannot read as we do, and everything that is merged, goes through Arrow in Python workers. Invariant: columns, their
-types and the rows are the same whichever way they come.
+it cannot read as we do, and everything that is merged, goes through Arrow in Python workers. Changes of a bucket that
+are packed two and two are read by one task, in their order. Invariant: columns, their types and the rows are the same
+whichever way they come.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from tidelake.engines.spark.types import as_nullable, struct_of, to_spark_batch
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.read import ROW_NUMBER
 from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.binlog import binlog_schema, packed
 from tidelake.ops.read.changes import ChangeRequest, read_change_rows
 from tidelake.ops.read.rows import read_rows
-from tidelake.ops.scan.split import Split
+from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.ops.scan.topn import SortKey
 from tidelake.query import HIDDEN_COLUMNS, ROWKIND, Scan, Shape
 from tidelake.spec.binary_row_decode import decode_rows
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
-from tidelake.spec.types import BIGINT, INT, STRING, Field, RowType
+from tidelake.spec.types import BIGINT, INT, STRING, ElementType, Field, Root, RowType, with_nullable
 from tidelake.table import Table
 
 Batches = Iterator[pa.RecordBatch]
@@ -56,9 +58,10 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
         columns: Which columns of the scan come out, and hidden ones beside them; those of the scan if None.
 
     Raises:
-        UnsupportedError: Spark has no counterpart to the type of a column, a hidden one is not known for merged rows or
-            changes, or the binlog is read.
-        InvalidInputError: no other process can reach the storage, or a column is not one of the scan's.
+        UnsupportedError: Spark has no counterpart to the type of a column, or a hidden one is not known for merged rows
+            or changes.
+        InvalidInputError: no other process can reach the storage, a column is not one of the scan's, or the binlog is
+            to be sorted.
         FormatError: a data file is missing.
     """
     chosen = _checked(scan, columns)
@@ -66,26 +69,32 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     hidden = tuple(name for name in chosen if name not in scan.columns)
     inside = tuple(dict.fromkeys([*(name for name in chosen if name in scan.columns), *(k.column for k in scan.order)]))
     merged = _with_kinds(scan, hidden)
+    binlog = scan.shape is Shape.BINLOG
     wanted = scan.request() if merged else replace(scan, shape=Shape.ROWS).request()
-    request = replace(wanted, columns=inside or scan.columns[:1], limit=None if scan.order else scan.limit)
-    struct = as_nullable(struct_of([*request.fields, *_hidden_fields(hidden, scan.schema)]))
-    splits = [one for split in scan.splits() for one in singles(split)]
+    limit = None if scan.order or binlog else scan.limit
+    request = replace(wanted, columns=inside or scan.columns[:1], limit=limit)
+    packs = binlog and merged
+    struct = as_nullable(struct_of([*fields_of(request, packs), *_hidden_fields(hidden, scan.schema)]))
+    found = scan.splits()
+    splits = whole_buckets(found) if packs else [one for split in found for one in singles(split)]
     _refuse_merged(splits, hidden)
     native = NativeReader(spark, scan, request.columns, ref)
     direct = [] if hidden or merged else native.taken(splits)
     apart = {id(split) for split in direct}
-    rest = [part for split in splits if id(split) not in apart for part in parts_of(split)]
+    rest = [
+        part for split in splits if id(split) not in apart for part in ([Part(split)] if packs else parts_of(split))
+    ]
     frames = native.frames(direct)
     if rest:
         bins = balanced(rest, lambda part: part.weight, parallelism(spark), least=TASK_BYTES)
-        reader = Bins(ref, request, hidden, tuple(pickle.dumps(each) for each in bins))
+        reader = Bins(ref, request, hidden, tuple(pickle.dumps(each) for each in bins), packs)
         frames.append(spark.range(0, len(bins), 1, len(bins)).mapInArrow(reader.run, struct))
     whole = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], struct)
     if scan.order:
         whole = whole.orderBy(*map(_sorted_by, scan.order))
     if scan.limit is not None:
         whole = whole.limit(scan.limit)
-    names = [column_named(name) for name in chosen]
+    names = [_listed(name) if binlog and not packs and name in inside else column_named(name) for name in chosen]
     if merged:
         names[:0] = [column_named(each.name) for each in request.fields[: -len(request.columns)]]
     elif scan.shape is not Shape.ROWS:
@@ -95,13 +104,28 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
 
 def _with_kinds(scan: Scan, hidden: Sequence[str]) -> bool:
     """Whether rows come with kinds of their own: an append table only knows insertions."""
-    if scan.shape is Shape.BINLOG:
-        raise UnsupportedError("the binlog is not read by Spark", hint="read the audit log, or the binlog in process")
+    if scan.shape is Shape.BINLOG and scan.order:
+        raise InvalidInputError("lists of values have no order", hint="leave order_by out, or read the audit log")
     if scan.shape is Shape.ROWS or not scan.schema.primary_keys:
         return False
     if hidden:
         raise UnsupportedError("hidden columns are not known for changes", column=hidden[0], hint="leave it out")
     return True
+
+
+def fields_of(request: ReadRequest, packs: bool) -> list[Field]:
+    """What comes out of a read; with the two rows of an update in one, columns of the table are lists."""
+    front = len(request.fields) - len(request.columns)
+    return [
+        replace(each, type=ElementType(Root.ARRAY, True, with_nullable(each.type, True)))
+        if packs and number >= front
+        else each
+        for number, each in enumerate(request.fields)
+    ]
+
+
+def _listed(name: str) -> Column:
+    return f.array(column_named(name)).alias(name)
 
 
 def _checked(scan: Scan, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -141,7 +165,7 @@ def _refuse_merged(splits: Iterable[Split], hidden: Sequence[str]) -> None:
         )
 
 
-def _address(root: str, split: Split, file: DataFile) -> str:
+def address_of(root: str, split: Split, file: DataFile) -> str:
     """The whole address of a file, as the system table of files tells it."""
     root = root.rstrip("/")
     return file.external_path or f"{'file:' if root.startswith('/') else ''}{root}/{split.path_of(file)}"
@@ -171,6 +195,17 @@ def singles(split: Split) -> Iterator[Split]:
     yield from (split.with_files((file,)) for file in split.files)
 
 
+def whole_buckets(splits: Iterable[Split]) -> list[Split]:
+    """Splits with all changes of a bucket in one, in their order: a file may end between the rows of an update."""
+    found: dict[tuple[object, ...], Split] = {}
+    for number, split in enumerate(splits):
+        changes = split.mode is SplitMode.CHANGES
+        place = (split.partition, split.bucket, split.branch) if changes else (number,)
+        known = found.get(place)
+        found[place] = split if known is None else replace(known, files=known.files + split.files)
+    return list(found.values())
+
+
 def parts_of(split: Split) -> list[Part]:
     """What can be read apart of one of `singles`: parts of a large file."""
     parts = max(1, split.size // PART_BYTES) if split.raw_convertible else 1
@@ -185,11 +220,13 @@ class Bins:
     request: ReadRequest
     hidden: tuple[str, ...]
     bins: tuple[bytes, ...]
+    packs: bool = False
+    """Whether the two rows of an update come as one."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """The rows of the bins of these numbers."""
         table = self.ref.open()
-        fields = [*self.request.fields, *_hidden_fields(self.hidden, table.schema)]
+        fields = [*fields_of(self.request, self.packs), *_hidden_fields(self.hidden, table.schema)]
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in gathered(self._rows(table, pickle.loads(self.bins[number]))):
@@ -199,7 +236,9 @@ class Bins:
         for part in parts:
             request = replace(self.request, share=part.share)
             if isinstance(request, ChangeRequest):
-                yield from read_change_rows(table.store, [part.split], request, table.options)
+                changes = read_change_rows(table.store, [part.split], request, table.options)
+                schema = request.arrow_schema
+                yield from packed(changes, binlog_schema(schema, request.columns)) if self.packs else changes
                 continue
             if part.split.raw_convertible:
                 yield from self._raw(table, part.split, request)
@@ -225,7 +264,7 @@ class Bins:
                 columns[name] = rows.column(ROW_NUMBER)
             else:
                 assert file is not None
-                columns[name] = pa.repeat(pa.scalar(_address(table.store.env.io.root, split, file)), count)
+                columns[name] = pa.repeat(pa.scalar(address_of(table.store.env.io.root, split, file)), count)
         return pa.RecordBatch.from_pydict(columns)
 
 

@@ -250,6 +250,35 @@ def put_in_place(rows: pa.Table, places: Ints, new: pa.RecordBatch) -> pa.Table:
     return both.take(pa.array(order))
 
 
+@dataclass(frozen=True, slots=True)
+class LiveBuckets:
+    """The buckets of a snapshot that may hold rows to change, with all their files."""
+
+    snapshot: Snapshot
+    splits: tuple[Split, ...]
+    likely: frozenset[str]
+    """Files that may hold such a row; a section without one of them has none."""
+
+
+def find_buckets(
+    store: TableStore, paths: DataPaths, options: Mapping[str, str], where: Predicate
+) -> LiveBuckets | None:
+    """The buckets of the newest snapshot that may hold rows which fulfil a condition; None for an empty table.
+
+    Raises:
+        CommitConflictError: the table has rows of a newer schema than this job knows.
+    """
+    schema = store.schema
+    live = find_live(store, store.snapshots.latest(), where, schema)
+    if live is None:
+        return None
+    entries = live.entries.filter(pc.greater_equal(live.entries.column("bucket"), 0))
+    refuse_newer(store, entries)
+    entries = prune_buckets(entries, where, schema, BucketOptions.parse(options))
+    likely = frozenset(prune_by_key(store, entries, where, schema).column("file_name").to_pylist())
+    return LiveBuckets(live.snapshot, tuple(bucket_splits(entries, live.snapshot.id, paths, live.vectors)), likely)
+
+
 @dataclass(slots=True)
 class CopyOnWrite:
     """Rewrites the sections of a table that hold a row which an edit changes."""
@@ -261,35 +290,30 @@ class CopyOnWrite:
     thin: bool = False
     _writers: list[KeyedWriter] = field(default_factory=list)
 
-    def prepare(self) -> Prepared:
-        """Write the new files.
+    def prepare(self, found: LiveBuckets | None = None) -> Prepared:
+        """Write the new files; `found` are the buckets to look at, by default those of the newest snapshot.
 
         Raises:
             CommitConflictError: the table has rows of a newer schema than this job knows.
             FormatError: a file is missing or damaged; nothing is left behind.
             InvalidInputError: a new value does not fit, or a version cannot be merged; nothing is left behind.
         """
-        schema = self.store.schema
-        where = self.edit.where
-        live = find_live(self.store, self.store.snapshots.latest(), where, schema)
-        if live is None:
+        if found is None:
+            found = find_buckets(self.store, self.paths, self.options, self.edit.where)
+        if found is None:
             return Prepared()
-        entries = live.entries.filter(pc.greater_equal(live.entries.column("bucket"), 0))
-        refuse_newer(self.store, entries)
-        entries = prune_buckets(entries, where, schema, BucketOptions.parse(self.options))
-        likely = frozenset(prune_by_key(self.store, entries, where, schema).column("file_name").to_pylist())
         messages: list[CommitMessage] = []
         count = 0
-        indexes = index_files_of(self.store, live.snapshot)
+        indexes = index_files_of(self.store, found.snapshot)
         try:
-            for split in bucket_splits(entries, live.snapshot.id, self.paths, live.vectors):
-                message, hits = self._bucket(split, likely, indexes.get((split.partition, split.bucket), ()))
+            for split in found.splits:
+                message, hits = self._bucket(split, found.likely, indexes.get((split.partition, split.bucket), ()))
                 messages += [] if message is None else [message]
                 count += hits
         except BaseException:
             self.abort(messages)
             raise
-        return Prepared(tuple(messages), count, live.snapshot.id)
+        return Prepared(tuple(messages), count, found.snapshot.id)
 
     def abort(self, messages: Sequence[CommitMessage]) -> None:
         """Remove the new files, and the index files of messages, as long as nobody has committed them."""

@@ -16,12 +16,13 @@ planned again on top of it, a bounded number of times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
 
-from tidelake.expr.tree import ALWAYS
+from tidelake.expr.tree import ALWAYS, Predicate
 from tidelake.notebook import html_card
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
@@ -109,12 +110,22 @@ def plan_merge(target: Target, source: pa.Table, merge: Merge) -> MergePlan:
         InvalidInputError: a key of the source cannot be computed.
         UnsupportedError: the table cannot be read.
     """
-    way = choose_way(target, source, merge)
+
+    def where() -> Predicate | None:
+        return reach(target, Matcher(source, merge))
+
+    return planned_way(target, merge, choose_way(target, merge, nulls_in(source)), source.num_rows, where)
+
+
+def planned_way(
+    target: Target, merge: Merge, way: Way, source_rows: int, where: Callable[[], Predicate | None]
+) -> MergePlan:
+    """What a person is told of a merge; `where` says which part of the table it looks at."""
     on, *clauses = described(merge)
-    plan = MergePlan(way=way, clauses=tuple(clauses), on=on, source_rows=source.num_rows)
+    plan = MergePlan(way=way, clauses=tuple(clauses), on=on, source_rows=source_rows)
     if way is Way.UPSERT:
         return plan
-    found = planned(target, reach(target, Matcher(source, merge)))
+    found = planned(target, where())
     columns = making(target, merge) if way is Way.VERSIONS else deciding(target, merge)
     files = sum(len(split.files) for split in found.splits)
     at = found.snapshot.id if found.snapshot else None
@@ -123,8 +134,15 @@ def plan_merge(target: Target, source: pa.Table, merge: Merge) -> MergePlan:
     return replace(plan, columns=columns, files=files, bytes=found.size, snapshot_id=at)
 
 
-def choose_way(target: Target, source: pa.Table, merge: Merge) -> Way:
+def nulls_in(source: pa.Table) -> Callable[[str], bool]:
+    """Which columns of a source in memory hold nulls."""
+    return lambda name: bool(source.column(name).null_count)
+
+
+def choose_way(target: Target, merge: Merge, has_nulls: Callable[[str], bool]) -> Way:
     """How a merge is carried out, as far as the clauses and the source alone tell.
+
+    `has_nulls` tells of a column of the source; it is asked only where a null matters.
 
     Raises:
         InvalidInputError: an update sets a partition column of a table whose keys stay in their partition.
@@ -135,7 +153,7 @@ def choose_way(target: Target, source: pa.Table, merge: Merge) -> Way:
     from tidelake.ops.write.merge_keyed import upsert_values
 
     check_update(target.store.schema, merge.assigned, target.options)
-    if upsert_values(target, source, merge) is not None:
+    if upsert_values(target, merge, has_nulls) is not None:
         return Way.UPSERT
     options = target.options
     # Whether a new value of what orders versions makes a row lose is seen when it meets the old one.
@@ -157,26 +175,32 @@ def run_merge(target: Target, committer: Committer, source: pa.Table, merge: Mer
         CommitConflictError: others changed the same rows or files first, every time.
         CommitUnknownError: the storage did not tell whether the commit is there.
     """
-    way = choose_way(target, source, merge)
+    way = choose_way(target, merge, nulls_in(source))
     if way is Way.UPSERT:
         return _run_upsert(target, committer, source, merge)
 
-    def attempt() -> MergeResult:
-        prepared = _prepared(target, source, merge, way)
-        done = commit_rows(committer, prepared.messages, "MERGE", prepared.guard)
-        if target.is_keyed:
-            done = made_visible(target, committer, done, waiting=prepared.hidden)
-        counts = prepared.counts
-        updated, inserted = counts.get(Action.UPDATE, 0), counts.get(Action.INSERT, 0)
-        return MergeResult(
-            commit=done,
-            updated=updated,
-            deleted=counts.get(Action.DELETE, 0),
-            inserted=inserted,
-            written=updated + inserted,
-        )
+    return planned_again(lambda: commit_merge(target, committer, _prepared(target, source, merge, way)))
 
-    return planned_again(attempt)
+
+def commit_merge(target: Target, committer: Committer, prepared: Prepared) -> MergeResult:
+    """Commit a merge that is written.
+
+    Raises:
+        CommitConflictError: others changed the same rows or files first; what was written is removed.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+    """
+    done = commit_rows(committer, prepared.messages, "MERGE", prepared.guard)
+    if target.is_keyed:
+        done = made_visible(target, committer, done, waiting=prepared.hidden)
+    counts = prepared.counts
+    updated, inserted = counts.get(Action.UPDATE, 0), counts.get(Action.INSERT, 0)
+    return MergeResult(
+        commit=done,
+        updated=updated,
+        deleted=counts.get(Action.DELETE, 0),
+        inserted=inserted,
+        written=updated + inserted,
+    )
 
 
 def _prepared(target: Target, source: pa.Table, merge: Merge, way: Way) -> Prepared:
@@ -197,7 +221,7 @@ def _prepared(target: Target, source: pa.Table, merge: Merge, way: Way) -> Prepa
 def _run_upsert(target: Target, committer: Committer, source: pa.Table, merge: Merge) -> MergeResult:
     from tidelake.ops.write.merge_keyed import upsert_values
 
-    values = upsert_values(target, source, merge)
+    values = upsert_values(target, merge, nulls_in(source))
     assert values is not None
     schema = target.store.schema
     rows = Matcher(source, merge).inserted(values, schema, None)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.coerce import INTEGERS, is_text, meet
@@ -27,7 +28,8 @@ from tidelake.expr.sides import TARGET, column_of, full_name, of_target, shown, 
 from tidelake.expr.tree import And, In, Predicate, col
 from tidelake.ops.write.merge_rules import Action, Equal, Join, Merge, Rule, When
 from tidelake.ops.write.values import fit_column
-from tidelake.spec.arrow_types import row_to_arrow, to_arrow
+from tidelake.spec.arrow_types import from_arrow, row_to_arrow, to_arrow
+from tidelake.spec.binary_hash import hash_rows
 from tidelake.spec.schema import Schema
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -331,14 +333,42 @@ def _machine(values: pa.Array) -> pa.Array:
     return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
+def key_hashes(equals: Sequence[Equal], values: Sequence[pa.Array]) -> Ints:
+    """A number for each key, the same for keys that are equal; for rows that are dealt out to look for partners."""
+    machine = [_hashed(_machine(meet(array, each.dtype))) for each, array in zip(equals, values, strict=True)]
+    return hash_rows(machine, [from_arrow(array.type, True) for array in machine]).astype(np.int64)
+
+
+def _hashed(values: pa.Array) -> pa.Array:
+    """Keys as they are hashed: equal ones have the same bytes."""
+    if pa.types.is_floating(values.type):
+        return pc.add(values, pa.scalar(0, values.type))  # there are two zeros
+    return values.cast(pa.string()) if pa.types.is_decimal256(values.type) else values
+
+
+def prunes(schema: Schema, column: str, dtype: pa.DataType) -> bool:
+    """Whether a column can be pruned by values of this type: not if the two compare oddly."""
+    own = to_arrow(schema.field(column).type)
+    plain = own in INTEGERS or is_text(own) or pa.types.is_date32(own)
+    return plain and (dtype == own or (own in INTEGERS and dtype in INTEGERS))
+
+
+def between(schema: Schema, column: str, low: Any, high: Any) -> list[Predicate]:
+    """That a column lies between two values of the source; of None nothing is equal to it."""
+    dtype = to_arrow(schema.field(column).type)
+    if low is not None and dtype in INTEGERS:  # what the column cannot hold it cannot be equal to
+        bounds = _INTEGER_BOUNDS[dtype.bit_width]
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    if low is None or low > high:
+        return [In(column, ())]
+    return [col(column) >= low, col(column) <= high]
+
+
 def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
     """That a column has one of the values of the source, or lies between them; nothing for types that compare oddly."""
-    dtype = to_arrow(schema.field(column).type)
-    plain = dtype in INTEGERS or is_text(dtype) or pa.types.is_date32(dtype)
-    if keys.type != dtype and not (dtype in INTEGERS and keys.type in INTEGERS):
-        plain = False
-    if not plain:
+    if not prunes(schema, column, keys.type):
         return []
+    dtype = to_arrow(schema.field(column).type)
     values = pl.Series(pl.from_arrow(keys)).drop_nulls().unique()
     if dtype in INTEGERS:  # what the column cannot hold it cannot be equal to
         low, high = _INTEGER_BOUNDS[dtype.bit_width]
@@ -346,7 +376,7 @@ def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
         values = values.filter(values.is_between(low, high))
     if len(values) <= _LISTED:
         return [In(column, tuple(values.to_list()))]
-    return [col(column) >= values.min(), col(column) <= values.max()]
+    return between(schema, column, values.min(), values.max())
 
 
 def _shown(join: Join, columns: Columns, row: Ints) -> str | None:
@@ -358,4 +388,4 @@ def _shown(join: Join, columns: Columns, row: Ints) -> str | None:
     return ", ".join(parts) or None
 
 
-__all__ = ["Columns", "Hits", "Matcher", "joined_hits", "refuse_repeated_keys"]
+__all__ = ["Columns", "Hits", "Matcher", "between", "joined_hits", "key_hashes", "prunes", "refuse_repeated_keys"]

@@ -8,7 +8,7 @@ Invariant: a merge that is not a plain upsert is published only on top of the st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +39,7 @@ from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.merge_join import Columns, Hits, Matcher
 from tidelake.ops.write.merge_parts import (
     NewPartners,
+    Partners,
     Prepared,
     deciding,
     insert,
@@ -54,8 +55,11 @@ from tidelake.ops.write.verbs import Target
 from tidelake.spec.snapshot import Snapshot
 
 
-def upsert_values(target: Target, source: pa.Table, merge: Merge) -> Mapping[str, Scalar] | None:
-    """What to write for every source row where nothing has to be known about the target."""
+def upsert_values(target: Target, merge: Merge, has_nulls: Callable[[str], bool]) -> Mapping[str, Scalar] | None:
+    """What to write for every source row where nothing has to be known about the target.
+
+    `has_nulls` tells of a column of the source; it is asked only where a null matters.
+    """
     schema, options = target.store.schema, target.options
     keys = schema.primary_keys
     if keeps_the_first(options):
@@ -70,7 +74,7 @@ def upsert_values(target: Target, source: pa.Table, merge: Merge) -> Mapping[str
         return None
     for name in watch:
         value = values[name]
-        if not isinstance(value, ColumnRef) or source.column(column_of(value.column)).null_count:
+        if not isinstance(value, ColumnRef) or has_nulls(column_of(value.column)):
             return None
     return values
 
@@ -102,10 +106,10 @@ def write_versions(target: Target, matcher: Matcher) -> Prepared | None:
         for rows in pieces(read_rows(target.store, plan.splits, request, target.options), matcher.count):
             columns = named(rows)
             hits = matcher.hits(columns, rows.num_rows)
-            for rule, own in _by_rule(merge, hits):
+            for rule, own in by_rule(merge, hits):
                 old = taken_at(columns, own.rows)
                 changed = matcher.updated(rule, schema, old, own)
-                older = rule.action is Action.UPDATE and _is_older(target.options, order, old, changed)
+                older = rule.action is Action.UPDATE and is_older(target.options, order, old, changed)
                 if older or any(changed.column(name).null_count for name in watch[rule.action]):
                     writer.abort()
                     return None
@@ -117,10 +121,10 @@ def write_versions(target: Target, matcher: Matcher) -> Prepared | None:
     except BaseException:
         writer.abort()
         raise
-    return Prepared(messages, counts, _keyed_guard(target, matcher, plan.snapshot))
+    return Prepared(messages, counts, keyed_guard(target, matcher, plan.snapshot.id if plan.snapshot else 0))
 
 
-def _by_rule(merge: Merge, hits: Hits) -> Iterator[tuple[Rule, Hits]]:
+def by_rule(merge: Merge, hits: Hits) -> Iterator[tuple[Rule, Hits]]:
     """The hits of each rule that has some."""
     for number, rule in enumerate(merge.rules):
         own = hits.of(number)
@@ -128,7 +132,7 @@ def _by_rule(merge: Merge, hits: Hits) -> Iterator[tuple[Rule, Hits]]:
             yield rule, own
 
 
-def _is_older(options: Mapping[str, str], order: Sequence[str], old: Columns, new: pa.RecordBatch) -> bool:
+def is_older(options: Mapping[str, str], order: Sequence[str], old: Columns, new: pa.RecordBatch) -> bool:
     """Whether a new row comes before the one that it replaces, by the columns that say which is newer."""
     if not order:
         return False
@@ -146,7 +150,7 @@ def _is_older(options: Mapping[str, str], order: Sequence[str], old: Columns, ne
 
 
 @dataclass(slots=True)
-class _Edit:
+class MergeEdit:
     """What a merge does to the rows of a section that is written anew."""
 
     target: Target
@@ -176,7 +180,7 @@ class _Edit:
         columns = named(rows.select(list(names)))
         hits = self.matcher.hits(columns, rows.num_rows)
         stays = np.ones(rows.num_rows, dtype=bool)
-        for rule, own in _by_rule(self.matcher.merge, hits):
+        for rule, own in by_rule(self.matcher.merge, hits):
             if rule.action is Action.DELETE:
                 stays[own.rows] = False
             else:
@@ -188,7 +192,7 @@ class _Edit:
 def rewrite_sections(target: Target, matcher: Matcher) -> Prepared:
     """Sections with changed rows written anew; new rows beside them."""
     matcher.met[:] = False
-    edit = _Edit(target, matcher)
+    edit = MergeEdit(target, matcher)
     copied = CopyOnWrite(target.store, target.paths, target.options, edit, target.thin)
     found = copied.prepare()
     # Sections that are replaced here must not be compacted by who writes the new rows.
@@ -200,17 +204,16 @@ def rewrite_sections(target: Target, matcher: Matcher) -> Prepared:
         writer.abort()
         copied.abort(found.messages)
         raise
-    snapshot = target.store.snapshots.find(found.snapshot_id) if found.snapshot_id else None
-    guard = _keyed_guard(target, matcher, snapshot, found.snapshot_id)
+    guard = keyed_guard(target, matcher, found.snapshot_id)
     return Prepared(messages, {**edit.counts, Action.INSERT: inserted}, guard, hidden=bool(inserted))
 
 
-def _keyed_guard(target: Target, matcher: Matcher, snapshot: Snapshot | None, snapshot_id: int | None = None) -> Guard:
-    at = snapshot.id if snapshot else snapshot_id or 0
-    unchanged = Unchanged(target.store, target.paths, target.options, at)
+def keyed_guard(target: Target, matcher: Partners, snapshot_id: int) -> Guard:
+    """Who looks at commits since the snapshot that a merge was computed from."""
+    unchanged = Unchanged(target.store, target.paths, target.options, snapshot_id)
     if not matcher.merge.does(Action.INSERT) or matcher.merge.covers(target.store.schema.primary_keys):
         return unchanged
-    partners = NewPartners(target, matcher, at, keeps_whole_rows(target.options))
+    partners = NewPartners(target, matcher, snapshot_id, keeps_whole_rows(target.options))
 
     def guard(latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
         unchanged(latest, messages)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,10 +26,25 @@ from tidelake.ops.write.merge_rules import Action, Merge
 from tidelake.ops.write.rowlevel import rows_changed
 from tidelake.ops.write.verbs import Target
 from tidelake.spec.manifest import ADD
+from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 
 _PIECE_ROWS: Final = 1 << 16
 """Target rows that are looked up together at least; more, if the source has more keys."""
+
+
+class Partners(Protocol):
+    """Who can tell whether rows have a partner in the source, wherever that is: a `Matcher` has it in memory."""
+
+    @property
+    def merge(self) -> Merge:
+        """The merge."""
+
+    def reach(self, schema: Schema) -> Predicate | None:
+        """A condition that every target row with a partner fulfils; None if nothing is known."""
+
+    def meets(self, columns: Columns, count: int) -> bool:
+        """Whether one of these target rows has a partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +58,7 @@ class Prepared:
     """Whether new rows wait for a compaction before they are seen."""
 
 
-def reach(target: Target, matcher: Matcher) -> Predicate | None:
+def reach(target: Target, matcher: Partners) -> Predicate | None:
     """What target rows that matter fulfil; None if all of them matter."""
     return None if matcher.merge.looks_at_all else matcher.reach(target.store.schema)
 
@@ -115,7 +130,7 @@ class NewPartners:
     """
 
     target: Target
-    matcher: Matcher
+    matcher: Partners
     snapshot_id: int
     whole_rows: bool = True
     """Whether a file holds rows as they are read; if it holds parts of them, every commit counts."""

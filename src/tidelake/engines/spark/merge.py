@@ -1,0 +1,545 @@
+"""A frame merged into a table: both sides meet in tasks, tasks write what comes of it, the driver commits once.
+
+The source stays on the cluster. It is kept there while the merge runs, so that a merge which is planned again sees the
+same rows; the target is read at one snapshot, only the columns and files that matter. Where rows of a primary-key table
+get the same values whether their key is there or not, nothing is read and the merge is a write.
+
+Invariant: as in process. What is published was computed from the newest state of the rows it changes, and a commit of
+others that touches one of them, or brings a partner of a row to insert, makes the merge plan again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as spark_types
+
+from tidelake.engines.spark.buckets import TASK, arrow_udf, with_task
+from tidelake.engines.spark.conditions import column_named
+from tidelake.engines.spark.failures import told_as_it_was
+from tidelake.engines.spark.merge_tasks import (
+    BUCKET,
+    FILE,
+    KIND_OF,
+    LOSES,
+    OF_SOURCE,
+    OF_TARGET,
+    POSITION,
+    TAG,
+    Copy,
+    Dealt,
+    Inserts,
+    Match,
+    Meets,
+    Rewrite,
+    Taken,
+    WriteAndTake,
+)
+from tidelake.engines.spark.remote import TableRef
+from tidelake.engines.spark.rows import address_of, frame_of
+from tidelake.engines.spark.tasks import balanced, parallelism
+from tidelake.engines.spark.types import as_nullable, from_spark, struct_of, to_spark
+from tidelake.engines.spark.write import DONE, KIND, Done, Job, run_job
+from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
+from tidelake.expr.node import Scalar
+from tidelake.expr.scalar import ColumnRef
+from tidelake.expr.sides import SOURCE, TARGET, column_of, of_target
+from tidelake.expr.tree import ALWAYS, And, Predicate
+from tidelake.ops.commit.committer import Committer, Guard
+from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.define.merge_schema import MergeSchemaOptions
+from tidelake.ops.scan.planner import Plan
+from tidelake.ops.write.keyed_verbs import LiveBuckets, assigned_order, find_buckets
+from tidelake.ops.write.merge import (
+    MergePlan,
+    MergeResult,
+    Way,
+    choose_way,
+    commit_merge,
+    planned_way,
+)
+from tidelake.ops.write.merge_join import Columns, between, prunes
+from tidelake.ops.write.merge_keyed import keyed_guard, upsert_values
+from tidelake.ops.write.merge_parts import NewPartners, Prepared, deciding, making, planned, reach
+from tidelake.ops.write.merge_rules import ALL, Action, Merge, resolve_merge
+from tidelake.ops.write.verbs import commit_rows, discard, made_visible, marks_rows, plan_rewrite, planned_again
+from tidelake.query import Scan
+from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.schema import Schema
+from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.types import STRING, Field, Root, TimeType, walk
+from tidelake.table import Table
+from tidelake.table.merging import Merge as Asked
+
+_MICROS: Final = 6
+_TASK_ROWS: Final = 1 << 19
+"""Source rows that one task holds in memory, about."""
+_HINT: Final = "merge the rows in process: table.merge(frame.toArrow(), ...)"
+
+
+def merge_frame(table: Table, asked: Asked, plan_only: bool) -> MergeResult | MergePlan:
+    """Merge a frame into a table, or tell how that would be done.
+
+    Raises:
+        InvalidInputError: a clause is wrong, a value does not fit, or several source rows change one row of the table;
+            nothing was changed.
+        CommitConflictError: other jobs changed the same rows first, every time it was tried.
+        CommitUnknownError: the storage did not tell whether the commit is there.
+        UnsupportedError: the table is of a kind that Spark does not write, or a column is finer than Spark keeps.
+    """
+    frame: DataFrame = asked.source
+    if frame.isStreaming:
+        raise InvalidInputError("frame is a stream", hint="merge each batch of it, in foreachBatch")
+    table = table._newest()
+    fields = source_fields(frame, table.schema)
+    lenient = MergeSchemaOptions.parse(table.options).merge
+    if lenient and not plan_only and any(clause.values == ALL for clause in asked.clauses if clause.sets):
+        table = table._with_columns_of(fields)
+    merge = resolve_merge(table.schema, fields, asked.on, asked.clauses, lenient=lenient)
+    target = table._target()
+    if target.moves_keys or target.postpones:
+        raise UnsupportedError(
+            "frames of Spark are not merged into tables with postponed buckets, or with keys that move between "
+            "partitions",
+            option="bucket",
+            value=target.buckets.bucket,
+            hint=_HINT,
+        )
+    target.writer()  # refuses tables that are not written, before a job runs
+    with told_as_it_was(), _kept(_typed(frame, fields)) as kept:
+        merging = _Merging(table, _Source(kept, fields, merge, table.schema), merge)
+        if plan_only:
+            return merging.plan()
+        done = merging.run(table._committer(None))
+    return replace(done, commit=table._afterwards(done.commit))
+
+
+# ------------------------------------------------------------------------------------------------ the source
+
+
+def source_fields(frame: DataFrame, schema: Schema) -> tuple[Field, ...]:
+    """The columns of a frame as expressions know them.
+
+    Raises:
+        InvalidInputError: a column is there twice, or of a type that no table could hold.
+    """
+    names = frame.columns
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(
+            "data has a column twice", code="column-duplicate", column=twice, hint="rename or drop one of the two"
+        )
+    known = {each.name: each.type for each in schema.fields}
+    found = []
+    for number, each in enumerate(frame.schema.fields):
+        own = known.get(each.name)
+        if isinstance(each.dataType, spark_types.NullType):
+            dtype = STRING if own is None else own
+        elif own is not None and own.root is Root.TIME and isinstance(each.dataType, spark_types.IntegerType):
+            dtype = own  # Spark sees the milliseconds of the day
+        else:
+            try:
+                dtype = from_spark(each.dataType)
+            except InvalidInputError as error:
+                error.facts.setdefault("column", each.name)
+                raise
+        found.append(Field(number, each.name, dtype))
+    return tuple(found)
+
+
+def _typed(frame: DataFrame, fields: Sequence[Field]) -> DataFrame:
+    """The frame with a type for columns that hold nothing but nulls."""
+    bare = [isinstance(each.dataType, spark_types.NullType) for each in frame.schema.fields]
+    if not any(bare):
+        return frame
+    return frame.select(
+        *(
+            f.lit(None).cast(to_spark(each.type)).alias(each.name) if empty else column_named(each.name)
+            for each, empty in zip(fields, bare, strict=True)
+        )
+    )
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once for all jobs that look at it."""
+    if frame.storageLevel != StorageLevel.NONE:
+        yield frame
+        return
+    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+class _Source:
+    """The rows of the source, and what is asked about them as a whole."""
+
+    def __init__(self, frame: DataFrame, fields: tuple[Field, ...], merge: Merge, schema: Schema) -> None:
+        self.frame = frame
+        self.fields = fields
+        self.merge = merge
+        self._ranged = tuple(dict(_ranged(merge, fields, schema)).items())
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the frame."""
+        return self.frame.sparkSession
+
+    @cached_property
+    def facts(self) -> Sequence[Any]:
+        """How many rows there are, how many of each column are not null, and between what values keys lie."""
+        asked: list[Column] = [f.count(f.lit(1))]
+        asked += [f.count(column_named(each.name)) for each in self.fields]
+        for _, name in self._ranged:
+            asked += [f.min(column_named(name)), f.max(column_named(name))]
+        return list(self.frame.agg(*(each.alias(str(number)) for number, each in enumerate(asked))).collect()[0])
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.facts[0])
+
+    def has_nulls(self, column: str) -> bool:
+        """Whether a column holds a null."""
+        place = next(number for number, each in enumerate(self.fields) if each.name == column)
+        return bool(self.facts[1 + place] < self.count)
+
+    def reach(self, schema: Schema) -> Predicate | None:
+        """A condition that every target row with a partner fulfils; None if nothing is known."""
+        parts: list[Predicate] = []
+        if self.merge.join.about_target is not None:
+            parts.append(of_target(self.merge.join.about_target))
+        if self._ranged:
+            ranges = self.facts[1 + len(self.fields) :]
+            for number, (column, _) in enumerate(self._ranged):
+                parts += between(schema, column, ranges[2 * number], ranges[2 * number + 1])
+        return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def meets(self, columns: Columns, count: int) -> bool:
+        """Whether one of these target rows has a partner."""
+        if not count:
+            return False
+        sink = pa.BufferOutputStream()
+        rows = pa.RecordBatch.from_pydict(dict(columns))
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write(rows)
+        look = Meets(self.merge, self.fields, sink.getvalue().to_pybytes())
+        return bool(self.frame.mapInArrow(look.run, "met boolean").filter("met").limit(1).count())
+
+
+def _ranged(merge: Merge, fields: Sequence[Field], schema: Schema) -> Iterator[tuple[str, str]]:
+    """Columns of the table that are equal to a column of the source, where the range of the one prunes the other."""
+    types = {each.name: to_arrow(each.type) for each in fields}
+    for each in merge.join.equals:
+        if isinstance(each.target, ColumnRef) and isinstance(each.source, ColumnRef) and not each.nulls:
+            column, partner = column_of(each.target.column), column_of(each.source.column)
+            if prunes(schema, column, types[partner]):
+                yield column, partner
+
+
+# ------------------------------------------------------------------------------------------------ the merge
+
+
+@dataclass(frozen=True, slots=True)
+class _Merging:
+    """A merge that is resolved, with both its sides."""
+
+    table: Table
+    source: _Source
+    merge: Merge
+
+    @property
+    def _where(self) -> Predicate | None:
+        return reach(self.table._target(), self.source)
+
+    def plan(self) -> MergePlan:
+        """What would be done."""
+        target = self.table._target()
+        way = choose_way(target, self.merge, self.source.has_nulls)
+        return planned_way(target, self.merge, way, self.source.count, lambda: self._where)
+
+    def run(self, committer: Committer) -> MergeResult:
+        """Do it, again while others change the same rows first."""
+        target = self.table._target()
+        way = choose_way(target, self.merge, self.source.has_nulls)
+        if way is Way.UPSERT:
+            return planned_again(lambda: self._upserted(committer))
+        self._refuse_finer()
+        prepare: dict[Way, Callable[[Committer], Prepared]] = {
+            Way.VERSIONS: self._versions,
+            Way.REWRITE: self._sections,
+            Way.FILES: self._files,
+        }
+        return planned_again(lambda: commit_merge(target, committer, prepare[way](committer)))
+
+    def _refuse_finer(self) -> None:
+        """Rows pass through Spark, which would cut off what it does not keep."""
+        schema = self.table.schema
+        writes = bool(schema.primary_keys) or self.merge.does(Action.UPDATE) or self.merge.does(Action.INSERT)
+        names = schema.names if writes else deciding(self.table._target(), self.merge)
+        for name in names:
+            dtype = schema.field(name).type
+            if any(isinstance(each, TimeType) and each.precision > _MICROS for each in walk(dtype)):
+                raise UnsupportedError(
+                    "column has digits below a microsecond, which Spark does not keep",
+                    column=name,
+                    type=str(dtype),
+                    hint=_HINT,
+                )
+
+    # -------------------------------------------------------------------------------------------- without a look
+
+    def _upserted(self, committer: Committer) -> MergeResult:
+        target, schema = self.table._target(), self.table.schema
+        values = upsert_values(target, self.merge, self.source.has_nulls)
+        assert values is not None
+        rows = self._values(values)
+        with _kept(rows) as kept:
+            _refuse_repeated(kept, schema.primary_keys)
+            job = Job.of(self.table, kept, fitted=True)
+            done = run_job(job, kept, committer)
+        guard = None if job.dynamic is None else job.dynamic.guard(self.table.store)
+        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", guard))
+        return MergeResult(commit=found, updated=None, inserted=None, written=sum(done.kinds))
+
+    def _values(self, values: Mapping[str, Scalar]) -> DataFrame:
+        inserts = Inserts(self.table.schema, self.merge, self.source.fields, values)
+        return self.source.frame.mapInArrow(inserts.run, as_nullable(struct_of(self.table.schema.fields)))
+
+    # -------------------------------------------------------------------------------------------- partners
+
+    def _matched(self, match: Match, target: DataFrame) -> DataFrame:
+        """What becomes of rows: both sides dealt out by their keys, the source first in every task."""
+        source = self.source
+        equals = self.merge.join.equals
+        cores = parallelism(source.session)
+        tasks = max(cores, -(-source.count // _TASK_ROWS)) if equals else 1
+        ours = [each.name for each in source.fields]
+        theirs = [*(each.name for each in match.target), *match.places]
+
+        def packed(side: str, fields: Sequence[Field], names: Sequence[str]) -> tuple[Column, Column]:
+            dealt = Dealt.of(equals, side, fields, tasks)
+            task = (
+                arrow_udf(dealt.run, "int")(*(column_named(each.name) for each in dealt.fields)) if equals else f.lit(0)
+            )
+            return task.alias(TASK), f.struct(*(column_named(name) for name in names))
+
+        task, rows = packed(SOURCE, source.fields, ours)
+        first = source.frame.select(task, f.lit(0).cast("byte").alias(TAG), rows.alias(OF_SOURCE))
+        task, rows = packed(TARGET, match.target, theirs)
+        second = target.select(task, f.lit(1).cast("byte").alias(TAG), rows.alias(OF_TARGET))
+        both = first.unionByName(second, allowMissingColumns=True)
+        dealt = both.repartitionById(tasks, f.col(TASK)).sortWithinPartitions(TAG)
+        return dealt.mapInArrow(match.run, match.struct)
+
+    def _match(self, columns: Sequence[str], **how: Any) -> Match:
+        schema = self.table.schema
+        fields = tuple(schema.field(name) for name in columns)
+        return Match(schema, self.table.options, self.merge, self.source.fields, fields, **how)
+
+    def _scanned(self, plan: Plan, where: Predicate | None, match: Match) -> DataFrame:
+        """The part of the target that matters, as it was planned."""
+        columns = tuple(each.name for each in match.target)
+        table = self.table
+        scan = Scan(table.name, table.store, table.paths, columns, where=where, options=table.options, planned=plan)
+        return frame_of(scan, self.source.session, [*columns, *match.places])
+
+    # -------------------------------------------------------------------------------------------- primary-key tables
+
+    def _versions(self, committer: Committer) -> Prepared:
+        """Changed rows written again; where one would lose against what it replaces, sections are written anew."""
+        target, schema = self.table._target(), self.table.schema
+        plan = planned(target, self._where)
+        order = assigned_order(target.options, self.merge.assigned)
+        wanted = {*making(target, self.merge), *order}
+        match = self._match([name for name in schema.names if name in wanted], order=order, versions=True)
+        rows = self._matched(match, self._scanned(plan, plan.where, match))
+        try:
+            done, assigned = self._written(self.table, rows, committer)
+        except TidelakeError as error:
+            if error.code != LOSES:
+                raise
+            return self._sections(committer)
+        guards = [keyed_guard(target, self.source, plan.snapshot.id if plan.snapshot else 0), *assigned]
+        return Prepared(done.messages, _counts(done.kinds), _all_of(guards))
+
+    def _written(self, table: Table, rows: DataFrame, committer: Committer) -> tuple[Done, list[Guard]]:
+        """Rows with kinds written to their buckets, and who looks after dynamic ones."""
+        schema = table.schema
+        own = all(self.merge.join.partner(key) is not None for key in schema.primary_keys) and all(
+            rule.values.get(key) == self.merge.join.partner(key)
+            for rule in self.merge.rules
+            if rule.action is Action.INSERT
+            for key in schema.primary_keys
+        )
+        with _kept(rows) if self.merge.does(Action.INSERT) and not own else _as_it_is(rows) as kept:
+            if kept is not rows:  # rows of one key may come from several tasks
+                _refuse_repeated(kept.filter(f.col(KIND) == KIND_OF[Action.INSERT]), schema.primary_keys)
+            job = Job.of(table, kept, row_kind=KIND, fitted=True)
+            done = run_job(job, kept, committer)
+        return done, [] if job.dynamic is None else [job.dynamic.guard(table.store)]
+
+    def _sections(self, committer: Committer) -> Prepared:
+        """Sections with changed rows written anew; new rows beside them."""
+        table, target = self.table, self.table._target()
+        where = self._where
+        found = find_buckets(table.store, table.paths, table.options, ALWAYS if where is None else where)
+        splits = () if found is None else found.splits
+        plan = Plan(
+            None if found is None else found.snapshot,
+            tuple(replace(split, raw_convertible=False) for split in splits),
+            where=where,
+        )
+        match = self._match(table.schema.names, places=(BUCKET,))
+        with _kept(self._matched(match, self._scanned(plan, where, match))) as rows:
+            changed = rows.filter(f.col(KIND) != KIND_OF[Action.INSERT])
+            messages, kinds = self._replaced(found, changed, committer)
+            # Sections that are replaced here must not be compacted by who writes the new rows.
+            writing = table._with_dynamic({**table.dynamic, "write-only": "true"})
+            new = rows.filter(f.col(KIND) == KIND_OF[Action.INSERT])
+            try:
+                done, assigned = self._written(writing, new, committer)
+            except BaseException:
+                discard(committer, messages)
+                raise
+        counts = _counts(tuple(map(sum, zip(kinds, done.kinds, strict=True))))
+        guards = [keyed_guard(target, self.source, 0 if found is None else found.snapshot.id), *assigned]
+        return Prepared((*messages, *done.messages), counts, _all_of(guards), hidden=bool(counts[Action.INSERT]))
+
+    def _replaced(
+        self, found: LiveBuckets | None, rows: DataFrame, committer: Committer
+    ) -> tuple[tuple[CommitMessage, ...], tuple[int, ...]]:
+        if found is None:
+            return (), (0, 0, 0, 0)
+        table = self.table
+        splits = {(each.partition, each.bucket): pickle.dumps(each) for each in found.splits}
+        task = Rewrite(TableRef.of(table.name, table.store, table.dynamic), found.snapshot, splits, found.likely)
+        tasks = min(max(1, len(splits)), parallelism(self.source.session) * 4)
+        place = f.xxhash64(f.col(BUCKET), *(column_named(name) for name in table.schema.partition_keys))
+        dealt = rows.repartitionById(tasks, f.pmod(place, f.lit(tasks)).cast("int"))
+        done = _collected(dealt.mapInArrow(task.run, DONE), committer, lambda each: each[0])
+        kinds = tuple(np.sum([each[1] for each in done], axis=0).tolist()) if done else (0, 0, 0, 0)
+        return tuple(message for each in done for message in each[0]), kinds
+
+    # -------------------------------------------------------------------------------------------- append tables
+
+    def _files(self, committer: Committer) -> Prepared:
+        """Rows taken out of files, by copying or marking, and new ones added."""
+        table, target, schema = self.table, self.table._target(), self.table.schema
+        where = self._where
+        plan = plan_rewrite(target, where)
+        wanted = set(deciding(target, self.merge))
+        if self.merge.does(Action.UPDATE):
+            wanted |= set(making(target, replace(self.merge, rules=_updates(self.merge))))
+        match = self._match([name for name in schema.names if name in wanted], places=(FILE, POSITION))
+        rows = self._matched(match, self._scanned(plan, where, match))
+        buckets = target.buckets
+        if buckets.bucket > 0:
+            tasks = min(buckets.bucket, parallelism(self.source.session) * 4)
+            rows = with_task(rows, schema, buckets, tasks).repartitionById(tasks, f.col(TASK)).drop(TASK)
+        ref = TableRef.of(table.name, table.store, table.dynamic)
+        whole = Taken()
+        written = rows.mapInArrow(WriteAndTake(ref).run, DONE)
+        for each in _collected(written, committer, lambda done: done.messages):
+            whole.add(each)
+        try:
+            removed = self._taken(plan, whole, ref, committer)
+        except BaseException:
+            discard(committer, whole.messages)
+            raise
+        guard = NewPartners(target, self.source, plan.snapshot.id if plan.snapshot else 0)
+        inserts = self.merge.does(Action.INSERT)
+        return Prepared((*removed, *whole.messages), _counts(whole.kinds), guard if inserts else None)
+
+    def _taken(self, plan: Plan, whole: Taken, ref: TableRef, committer: Committer) -> tuple[CommitMessage, ...]:
+        table, target = self.table, self.table._target()
+        root = table.store.env.io.root
+        files = {address_of(root, split, file): (split, file) for split in plan.splits for file in split.files}
+        parts = [(*files[name], positions) for name, positions in sorted(whole.positions.items())]
+        if not parts:
+            return ()
+        if marks_rows(target, plan):
+            from tidelake.ops.write.marking import MarkedFiles
+
+            assert plan.snapshot is not None
+            marked = MarkedFiles(table.store, table.paths, plan.snapshot, table.options)
+            for split, file, positions in parts:
+                marked.take(split, file, np.asarray(positions.to_array(), np.int64))
+            return marked.finish()
+        single = [(split.with_files((file,)), file, positions) for split, file, positions in parts]
+        session = self.source.session
+        bins = balanced(single, lambda part: part[1].file_size, parallelism(session))
+        copy = Copy(ref, tuple(pickle.dumps(each) for each in bins))
+        done = session.range(0, len(bins), 1, len(bins)).mapInArrow(copy.run, DONE)
+        return tuple(message for each in _collected(done, committer, lambda made: made) for message in each)
+
+
+# ------------------------------------------------------------------------------------------------ jobs
+
+
+def _collected(
+    frame: DataFrame, committer: Committer, messages: Callable[[Any], tuple[CommitMessage, ...]]
+) -> list[Any]:
+    """What the tasks of a job did.
+
+    Raises:
+        TidelakeError: what the first task that failed tells; what the others wrote is removed.
+    """
+    with told_as_it_was():
+        found = [pickle.loads(row.done) for row in frame.collect()]
+    done = [each for each in found if not isinstance(each, TidelakeError)]
+    failed = next((each for each in found if isinstance(each, TidelakeError)), None)
+    if failed is not None:
+        discard(committer, [message for each in done for message in messages(each)])
+        raise failed
+    return done
+
+
+def _refuse_repeated(rows: DataFrame, keys: Sequence[str]) -> None:
+    """Refuse two new rows of one key: which of them stays would depend on their order.
+
+    Raises:
+        InvalidInputError: there are.
+    """
+    counted = rows.groupBy(*map(column_named, keys)).agg(f.count(f.lit(1)).alias(TAG))
+    twice = counted.filter(f.col(TAG) > 1).drop(TAG).limit(1).collect()
+    if twice:
+        raise InvalidInputError(
+            "several source rows have one key",
+            code="merge-ambiguous",
+            row=", ".join(f"{name} = {value}" for name, value in zip(keys, twice[0], strict=True)),
+            hint="give the source one row for each key",
+        )
+
+
+@contextmanager
+def _as_it_is(frame: DataFrame) -> Iterator[DataFrame]:
+    yield frame
+
+
+def _counts(kinds: Sequence[int]) -> dict[Action, int]:
+    return {action: kinds[number] for action, number in KIND_OF.items()}
+
+
+def _updates(merge: Merge) -> tuple[Any, ...]:
+    return tuple(rule for rule in merge.rules if rule.action is Action.UPDATE)
+
+
+def _all_of(guards: Sequence[Guard]) -> Guard:
+    def guard(latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
+        for each in guards:
+            each(latest, messages)
+
+    return guard
