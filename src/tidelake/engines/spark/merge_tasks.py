@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ByteType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, StringType, StructField, StructType
 
 from tidelake.engines.spark.failures import CarriedError, outcome
 from tidelake.engines.spark.remote import TableRef
@@ -52,6 +52,8 @@ _, BUCKET, FILE, POSITION = HIDDEN_COLUMNS
 TAG: Final = "__tidelake_tag"
 """The column that says of which side a row is: 0 for the source, which comes first, 1 for the target."""
 OF_SOURCE, OF_TARGET = "__tidelake_source", "__tidelake_target"
+ERROR: Final = "__tidelake_error"
+"""The column in which an error is sent on to who writes, where he has begun: he removes what he wrote."""
 LOSES: Final = "version-loses"
 """Code of the error of a new version that would lose against the row that it replaces."""
 KIND_OF: Final = {Action.UPDATE: KINDS["+U"], Action.DELETE: KINDS["-D"], Action.INSERT: KINDS["+I"]}
@@ -126,18 +128,31 @@ class Match:
                 *fields,
                 StructField(KIND, ByteType(), nullable=False),
                 *(StructField(name, _PLACES[name]) for name in self.places),
+                *([StructField(ERROR, BinaryType())] if self.tells else []),
             ]
         )
 
+    @property
+    def tells(self) -> bool:
+        """Whether rows are written while others are still looked for, so that an error must not be raised."""
+        return not self.schema.primary_keys
+
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Rows to write, each with its kind."""
+        batches = iter(batches)
         try:
             yield from self._found(batches)
         except TidelakeError as error:
-            raise CarriedError(error) from error
+            if not self.tells or isinstance(error, StorageError):
+                raise CarriedError(error) from error
+            failed = self._out(None, Action.INSERT, 1)
+            place = failed.schema.get_field_index(ERROR)
+            yield failed.set_column(place, ERROR, pa.array([pickle.dumps(error)], pa.binary()))
+            for _ in batches:  # or Spark waits for ever to hand them over
+                pass
 
-    def _found(self, batches: Iterable[pa.RecordBatch]) -> Batches:
-        source, target = self._sides(iter(batches))
+    def _found(self, batches: Batches) -> Batches:
+        source, target = self._sides(batches)
         matcher = Matcher(source, self.merge)
         for rows in pieces(target, matcher.count):
             columns = named(rows)
@@ -202,7 +217,8 @@ class Match:
             for name in self.places
         ]
         names = [*(each.name for each in fields), KIND, *self.places]
-        return pa.RecordBatch.from_arrays([*columns, kinds, *where], names=names)
+        found = pa.RecordBatch.from_arrays([*columns, kinds, *where], names=names)
+        return found.append_column(ERROR, pa.nulls(count, pa.binary())) if self.tells else found
 
 
 def _unpacked(rows: pa.StructArray, fields: Sequence[Field]) -> pa.RecordBatch:
@@ -291,6 +307,9 @@ class WriteAndTake:
         whole = Taken()
         try:
             for batch in batches:
+                told = batch.column(ERROR).drop_null()
+                if len(told):
+                    raise pickle.loads(told[0].as_py())
                 kinds = batch.column(KIND).to_numpy()
                 new = batch.filter(pa.array(kinds != KIND_OF[Action.DELETE]))
                 if new.num_rows:
