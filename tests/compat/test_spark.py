@@ -9,7 +9,10 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
+from changelogs import changelog, changelog_problems
+from compat.test_changelogs import assert_they_follow
 from spark_session import spark
+from tidelake.table import Table
 
 __all__ = ["spark"]
 
@@ -31,6 +34,8 @@ SUMS = {
     "fields.d.aggregate-function": "min",
 }
 KEYED = {"bucket": "3"}
+VECTORS = {"deletion-vectors.enabled": "true"}
+WIDE = {"deletion-vectors.bitmap64": "true"}
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "append": ([], [], {}),
     "append, partitions, ORC": ([], ["dt"], {"file.format": "orc"}),
@@ -44,6 +49,15 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "aggregation": (["k"], [], {**KEYED, **SUMS}),
     "first-row": (["k"], [], {**KEYED, "merge-engine": "first-row"}),
     "write-only": (["dt", "k"], ["dt"], {"bucket": "1", "write-only": "true"}),
+    "append, vectors": ([], ["dt"], VECTORS),
+    "append, wide vectors": ([], [], {**VECTORS, **WIDE, "file.format": "orc"}),
+    "vectors": (["dt", "k"], ["dt"], {"bucket": "1", **VECTORS}),
+    "wide vectors, lookup": (["k"], [], {**KEYED, **VECTORS, **WIDE, "changelog-producer": "lookup"}),
+    "dynamic buckets, vectors": (["k"], [], {"bucket": "-1", "dynamic-bucket.target-row-num": "20", **VECTORS}),
+    "input": (["k"], [], {**KEYED, "changelog-producer": "input"}),
+    "lookup": (["dt", "k"], ["dt"], {"bucket": "1", "changelog-producer": "lookup"}),
+    "aggregation, lookup": (["k"], [], {**KEYED, **SUMS, "changelog-producer": "lookup"}),
+    "full-compaction": (["k"], [], {**KEYED, "changelog-producer": "full-compaction"}),
 }
 
 
@@ -55,7 +69,7 @@ def test_three_read_the_same_rows_whoever_writes(kind: str, spark: Any, catalog:
     )
     theirs = catalog.table("d.t")
     rng = Random(kind)
-    for who in ("spark", "they", "spark", "we", "compact", "spark", "they compact"):
+    for who in ("spark", "they", "spark merges", "we", "spark compacts", "spark", "they compact"):
         rows = _rows(rng)
         if who == "spark":
             data = pa.Table.from_pylist(rows, schema=table.schema.to_arrow())
@@ -64,19 +78,45 @@ def test_three_read_the_same_rows_whoever_writes(kind: str, spark: Any, catalog:
             table.write(rows)
         elif who == "they":
             theirs.write([tuple(row.values()) for row in rows])
-        elif who == "compact":
-            table.compact(full=True)
+        elif who == "spark merges":
+            _merge(spark, table, keys, rows)
+        elif who == "spark compacts":
+            table.compact(full=True, on=spark)
         elif keys:
             theirs.compact(full=False)
         expected = _shown(theirs.read())
         assert _shown(row.asDict() for row in table.to_spark(spark=spark).collect()) == expected, who
         assert _shown(table.to_arrow().to_pylist()) == expected, who
-    for snapshot in range(1, table.latest_snapshot().id + 1):
+    last = table.latest_snapshot().id
+    for snapshot in range(1, last + 1):
         expected = _shown(theirs.read(snapshot=snapshot))
         at = table.at(snapshot=snapshot)
-        assert _shown(row.asDict() for row in at.to_spark(spark=spark).collect()) == expected, snapshot
+        assert _shown(at.to_arrow().to_pylist()) == expected, snapshot
+        if snapshot % 2:
+            assert _shown(row.asDict() for row in at.to_spark(spark=spark).collect()) == expected, snapshot
+    assert changelog_problems(table) == []
+    if "changelog-producer" in options:
+        assert_they_follow(theirs, table)
+        changes = table.changes(since=0, until=last).to_spark(spark).collect()
+        told = [row for number in range(1, last + 1) for row in changelog(table, number)]
+        assert sorted(map(repr, map(tuple, changes))) == sorted(map(repr, told))
     report = table.check(deep=True, rows=True)
     assert report.ok, report
+
+
+def _merge(spark: Any, table: Table, keys: list[str], rows: list[dict[str, Any]]) -> None:
+    """Every kind of change at once, by a frame: each key once, some of them deleted."""
+    found = list({tuple(row[name] for name in keys or ["k"]): row for row in rows}.values())
+    data = pa.Table.from_pylist(found, schema=table.schema.to_arrow())
+    done = (
+        table.merge(spark.createDataFrame(data), on=keys or ["k"])
+        .when_matched_delete("s.v = ''")
+        .when_matched_update({"v": "concat(coalesce(t.v, ''), '+')", "d": "s.d"})
+        .when_not_matched_insert()
+        .when_not_matched_by_source_update({"v": "'alone'"}, condition="t.k > 25")
+        .run()
+    )
+    assert done.rows > 0
 
 
 def _rows(rng: Random) -> list[dict[str, Any]]:

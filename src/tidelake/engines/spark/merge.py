@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark_types
 
+from tidelake.engines.spark.assign import check_marks
 from tidelake.engines.spark.buckets import TASK, arrow_udf, with_task
 from tidelake.engines.spark.conditions import column_named
 from tidelake.engines.spark.failures import told_as_it_was
@@ -44,13 +45,14 @@ from tidelake.engines.spark.merge_tasks import (
     Rewrite,
     Taken,
     WriteAndTake,
+    WriteVersions,
 )
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.rows import address_of, frame_of
 from tidelake.engines.spark.tasks import balanced, parallelism
 from tidelake.engines.spark.types import as_nullable, from_spark, struct_of, to_spark
-from tidelake.engines.spark.write import DONE, KIND, Done, Job, run_job
-from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
+from tidelake.engines.spark.write import _ATTEMPTS, DONE, KIND, _Job
+from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.node import Scalar
 from tidelake.expr.scalar import ColumnRef
 from tidelake.expr.sides import SOURCE, TARGET, column_of, of_target
@@ -308,15 +310,14 @@ class _Merging:
         rows = self._values(values)
         with _kept(rows) as kept:
             _refuse_repeated(kept, schema.primary_keys)
-            job = Job.of(self.table, kept, fitted=True)
-            done = run_job(job, kept, committer)
-        guard = None if job.dynamic is None else job.dynamic.guard(self.table.store)
-        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", guard))
+            done, guards = _written(self.table, kept, committer)
+        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", _all_of(guards)))
         return MergeResult(commit=found, updated=None, inserted=None, written=sum(done.kinds))
 
     def _values(self, values: Mapping[str, Scalar]) -> DataFrame:
         inserts = Inserts(self.table.schema, self.merge, self.source.fields, values)
-        return self.source.frame.mapInArrow(inserts.run, as_nullable(struct_of(self.table.schema.fields)))
+        rows = self.source.frame.mapInArrow(inserts.run, as_nullable(struct_of(self.table.schema.fields)))
+        return rows.withColumn(KIND, f.lit(KIND_OF[Action.INSERT]).cast("byte"))
 
     # -------------------------------------------------------------------------------------------- partners
 
@@ -367,7 +368,7 @@ class _Merging:
         match = self._match([name for name in schema.names if name in wanted], order=order, versions=True)
         rows = self._matched(match, self._scanned(plan, plan.where, match))
         try:
-            done, assigned = self._written(self.table, rows, committer)
+            done, assigned = self._inserted(self.table, rows, committer)
         except TidelakeError as error:
             if error.code != LOSES:
                 raise
@@ -375,8 +376,8 @@ class _Merging:
         guards = [keyed_guard(target, self.source, plan.snapshot.id if plan.snapshot else 0), *assigned]
         return Prepared(done.messages, _counts(done.kinds), _all_of(guards))
 
-    def _written(self, table: Table, rows: DataFrame, committer: Committer) -> tuple[Done, list[Guard]]:
-        """Rows with kinds written to their buckets, and who looks after dynamic ones."""
+    def _inserted(self, table: Table, rows: DataFrame, committer: Committer) -> tuple[Taken, list[Guard]]:
+        """Rows with kinds written to their buckets, no two of them new rows of one key."""
         schema = table.schema
         own = all(self.merge.join.partner(key) is not None for key in schema.primary_keys) and all(
             rule.values.get(key) == self.merge.join.partner(key)
@@ -387,9 +388,7 @@ class _Merging:
         with _kept(rows) if self.merge.does(Action.INSERT) and not own else _as_it_is(rows) as kept:
             if kept is not rows:  # rows of one key may come from several tasks
                 _refuse_repeated(kept.filter(f.col(KIND) == KIND_OF[Action.INSERT]), schema.primary_keys)
-            job = Job.of(table, kept, row_kind=KIND, fitted=True)
-            done = run_job(job, kept, committer)
-        return done, [] if job.dynamic is None else [job.dynamic.guard(table.store)]
+            return _written(table, kept, committer)
 
     def _sections(self, committer: Committer) -> Prepared:
         """Sections with changed rows written anew; new rows beside them."""
@@ -405,33 +404,30 @@ class _Merging:
         match = self._match(table.schema.names, places=(BUCKET,))
         with _kept(self._matched(match, self._scanned(plan, where, match))) as rows:
             changed = rows.filter(f.col(KIND) != KIND_OF[Action.INSERT])
-            messages, kinds = self._replaced(found, changed, committer)
+            replaced = self._replaced(found, changed, committer)
             # Sections that are replaced here must not be compacted by who writes the new rows.
             writing = table._with_dynamic({**table.dynamic, "write-only": "true"})
             new = rows.filter(f.col(KIND) == KIND_OF[Action.INSERT])
             try:
-                done, assigned = self._written(writing, new, committer)
+                done, assigned = self._inserted(writing, new, committer)
             except BaseException:
-                discard(committer, messages)
+                discard(committer, replaced.messages)
                 raise
-        counts = _counts(tuple(map(sum, zip(kinds, done.kinds, strict=True))))
+        replaced.add(done)
+        counts = _counts(replaced.kinds)
         guards = [keyed_guard(target, self.source, 0 if found is None else found.snapshot.id), *assigned]
-        return Prepared((*messages, *done.messages), counts, _all_of(guards), hidden=bool(counts[Action.INSERT]))
+        return Prepared(replaced.messages, counts, _all_of(guards), hidden=bool(counts[Action.INSERT]))
 
-    def _replaced(
-        self, found: LiveBuckets | None, rows: DataFrame, committer: Committer
-    ) -> tuple[tuple[CommitMessage, ...], tuple[int, ...]]:
+    def _replaced(self, found: LiveBuckets | None, rows: DataFrame, committer: Committer) -> Taken:
         if found is None:
-            return (), (0, 0, 0, 0)
+            return Taken()
         table = self.table
         splits = {(each.partition, each.bucket): pickle.dumps(each) for each in found.splits}
         task = Rewrite(TableRef.of(table.name, table.store, table.dynamic), found.snapshot, splits, found.likely)
         tasks = min(max(1, len(splits)), parallelism(self.source.session) * 4)
         place = f.xxhash64(f.col(BUCKET), *(column_named(name) for name in table.schema.partition_keys))
         dealt = rows.repartitionById(tasks, f.pmod(place, f.lit(tasks)).cast("int"))
-        done = _collected(dealt.mapInArrow(task.run, DONE), committer, lambda each: each[0])
-        kinds = tuple(np.sum([each[1] for each in done], axis=0).tolist()) if done else (0, 0, 0, 0)
-        return tuple(message for each in done for message in each[0]), kinds
+        return _collected(dealt.mapInArrow(task.run, DONE), committer)
 
     # -------------------------------------------------------------------------------------------- append tables
 
@@ -450,10 +446,7 @@ class _Merging:
             tasks = min(buckets.bucket, parallelism(self.source.session) * 4)
             rows = with_task(rows, schema, buckets, tasks).repartitionById(tasks, f.col(TASK)).drop(TASK)
         ref = TableRef.of(table.name, table.store, table.dynamic)
-        whole = Taken()
-        written = rows.mapInArrow(WriteAndTake(ref).run, DONE)
-        for each in _collected(written, committer, lambda done: done.messages):
-            whole.add(each)
+        whole = _collected(rows.mapInArrow(WriteAndTake(ref).run, DONE), committer)
         try:
             removed = self._taken(plan, whole, ref, committer)
         except BaseException:
@@ -483,28 +476,50 @@ class _Merging:
         bins = balanced(single, lambda part: part[1].file_size, parallelism(session))
         copy = Copy(ref, tuple(pickle.dumps(each) for each in bins))
         done = session.range(0, len(bins), 1, len(bins)).mapInArrow(copy.run, DONE)
-        return tuple(message for each in _collected(done, committer, lambda made: made) for message in each)
+        return _collected(done, committer).messages
 
 
 # ------------------------------------------------------------------------------------------------ jobs
 
 
-def _collected(
-    frame: DataFrame, committer: Committer, messages: Callable[[Any], tuple[CommitMessage, ...]]
-) -> list[Any]:
-    """What the tasks of a job did.
+def _written(table: Table, rows: DataFrame, committer: Committer) -> tuple[Taken, list[Guard]]:
+    """Rows with kinds written to their buckets, and who looks after dynamic ones.
+
+    Raises:
+        TidelakeError: what the first task that failed tells; what the others wrote is removed.
+    """
+    job = _Job.of(table, rows, overwrite=False, row_kind=KIND, identifier=None)
+    task = WriteVersions(job.ref, False, KIND, None, job.dynamic)
+    for _ in range(_ATTEMPTS):
+        done = _collected(job.distributed(rows).mapInArrow(task.run, DONE), committer)
+        if check_marks(done.marks):
+            return done, [] if job.dynamic is None else [job.dynamic.guard(table.store)]
+        discard(committer, done.messages)
+    raise CommitConflictError(
+        "tasks that assign dynamic buckets ran twice",
+        code="assigned-twice",
+        attempts=_ATTEMPTS,
+        hint="executors were lost every time: merge again, or cache the frame first",
+    )
+
+
+def _collected(frame: DataFrame, committer: Committer) -> Taken:
+    """What the tasks of a job did, together.
 
     Raises:
         TidelakeError: what the first task that failed tells; what the others wrote is removed.
     """
     with told_as_it_was():
         found = [pickle.loads(row.done) for row in frame.collect()]
-    done = [each for each in found if not isinstance(each, TidelakeError)]
+    whole = Taken()
+    for each in found:
+        if not isinstance(each, TidelakeError):
+            whole.add(each)
     failed = next((each for each in found if isinstance(each, TidelakeError)), None)
     if failed is not None:
-        discard(committer, [message for each in done for message in messages(each)])
+        discard(committer, whole.messages)
         raise failed
-    return done
+    return whole
 
 
 def _refuse_repeated(rows: DataFrame, keys: Sequence[str]) -> None:

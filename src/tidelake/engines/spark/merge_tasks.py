@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, StringType, StructField, StructType
 
+from tidelake.engines.spark.assign import CODE, AssignedBuckets
 from tidelake.engines.spark.failures import CarriedError, outcome
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.types import as_nullable, from_spark_column, spark_arrow, struct_of, to_spark_batch
-from tidelake.engines.spark.write import KIND, fitted_rows, joined
+from tidelake.engines.spark.write import KIND, Writer, _Write, joined
 from tidelake.errors import InternalError, InvalidInputError, StorageError, TidelakeError
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
@@ -32,6 +33,7 @@ from tidelake.expr.sides import TARGET, column_of, full_name
 from tidelake.index.deletion_vectors import bitmap_of
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.split import Split
+from tidelake.ops.write.assign import DynamicBuckets
 from tidelake.ops.write.keyed_verbs import CopyOnWrite, LiveBuckets, watched
 from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.merge_join import Columns, Ints, Matcher, key_hashes, refuse_repeated_keys
@@ -47,6 +49,7 @@ from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.types import INT, Field, with_nullable
+from tidelake.table import Table
 
 _, BUCKET, FILE, POSITION = HIDDEN_COLUMNS
 TAG: Final = "__tidelake_tag"
@@ -267,25 +270,70 @@ class Meets:
             yield pa.RecordBatch.from_pydict({"met": pa.array([met])})
 
 
-# ------------------------------------------------------------------------------------------------ append tables
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def fitted_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Rows that have been fitted to the table already, in its types: what is null stays so."""
+    columns = [from_spark_column(batch.column(each.name), each.type) for each in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=row_to_arrow(schema.fields))
 
 
 @dataclass(slots=True)
 class Taken:
-    """What tasks did that write a merge into an append table: new files, and rows to be taken out of others."""
+    """What tasks did that write a merge: new files, and rows to be taken out of others."""
 
     messages: tuple[CommitMessage, ...] = ()
     kinds: tuple[int, ...] = (0, 0, 0, 0)
+    """How many rows of each kind there were."""
     positions: dict[str, Any] = field(default_factory=dict)
     """Bitmaps of positions by the addresses of the files."""
+    marks: tuple[int, ...] = ()
+    """Who assigned dynamic buckets."""
 
     def add(self, other: Taken) -> None:
         """Count in what another task did."""
         self.messages += other.messages
         self.kinds = tuple(a + b for a, b in zip(self.kinds, other.kinds, strict=True))
+        self.marks += other.marks
         for name, found in other.positions.items():
             known = self.positions.get(name)
             self.positions[name] = found if known is None else known | found
+
+
+def _counted(kinds: pa.Array) -> tuple[int, ...]:
+    return tuple(np.bincount(kinds.to_numpy(), minlength=len(KINDS)).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class WriteVersions(_Write):
+    """Writes rows of a primary-key table as they are: nothing is filled in or merged before."""
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """What was done, or the error that trying again would not help."""
+        whole = Taken()
+
+        def counting() -> Batches:
+            for batch in joined(batches):
+                whole.add(Taken((), _counted(batch.column(KIND))))
+                yield batch
+
+        done = outcome(lambda: self._done(counting()))
+        for _ in batches:  # or Spark waits for ever to hand them over
+            pass
+        if not isinstance(done, TidelakeError):
+            whole.add(Taken(done.messages, marks=done.marks))
+        found = done if isinstance(done, TidelakeError) else whole
+        yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(found)], pa.binary())})
+
+    def _write(self, writer: Writer, assigned: DynamicBuckets | None, table: Table, batch: pa.RecordBatch) -> None:
+        rows = fitted_rows(batch, table.schema)
+        if CODE in batch.schema.names and isinstance(assigned, AssignedBuckets):
+            assigned.learn(table.schema, rows, batch.column(CODE))
+        writer.write(rows, batch.column(KIND))
+
+
+# ------------------------------------------------------------------------------------------------ append tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,11 +361,9 @@ class WriteAndTake:
                 kinds = batch.column(KIND).to_numpy()
                 new = batch.filter(pa.array(kinds != KIND_OF[Action.DELETE]))
                 if new.num_rows:
-                    for rows, _ in fitted_rows(new, table, None):
-                        writer.write(rows)
+                    writer.write(fitted_rows(new, table.schema))
                 old = batch.filter(pa.array(kinds != KIND_OF[Action.INSERT]))
-                counted = tuple(np.bincount(kinds, minlength=len(whole.kinds)).tolist())
-                whole.add(Taken((), counted, dict(_positions(old))))
+                whole.add(Taken((), _counted(batch.column(KIND)), dict(_positions(old))))
             whole.messages = tuple(writer.prepare(wait=True))
         except BaseException:
             with suppress(StorageError):
@@ -350,14 +396,14 @@ class Copy:
                 done = outcome(lambda number=number: self._copied(pickle.loads(self.bins[number])))  # type: ignore[misc]
                 yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(done)], pa.binary())})
 
-    def _copied(self, parts: Sequence[tuple[Split, DataFile, Any]]) -> tuple[CommitMessage, ...]:
+    def _copied(self, parts: Sequence[tuple[Split, DataFile, Any]]) -> Taken:
         table = self.ref.open()
         target = Target(table.name, table.store, table.paths, table.options)
         files = CopiedFiles(table.store, table.paths, target.files)
         try:
             for split, file, positions in parts:
                 files.take(split, file, np.asarray(positions.to_array(), np.int64))
-            return files.finish()
+            return Taken(files.finish())
         except BaseException:
             files.abort()
             raise
@@ -383,13 +429,13 @@ class Rewrite:
             pass
         yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(done)], pa.binary())})
 
-    def _rewritten(self, batches: Sequence[pa.RecordBatch]) -> tuple[tuple[CommitMessage, ...], tuple[int, ...]]:
+    def _rewritten(self, batches: Sequence[pa.RecordBatch]) -> Taken:
         if not batches:
-            return (), (0, 0, 0, 0)
+            return Taken()
         table = self.ref.open()
         target = Target(table.name, table.store, table.paths, table.options)
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-        rows, kinds = next(iter(fitted_rows(whole, table, KIND)))
+        rows, kinds = fitted_rows(whole, table.schema), whole.column(KIND)
         changes = rows.append_column(KIND, kinds.cast(pa.int32()))
         made: list[tuple[CopyOnWrite, tuple[CommitMessage, ...]]] = []
         try:
@@ -408,8 +454,7 @@ class Rewrite:
             for copied, messages in made:
                 copied.abort(messages)
             raise
-        counts = np.bincount(kinds.to_numpy(), minlength=4)
-        return tuple(each for _, messages in made for each in messages), tuple(counts.tolist())
+        return Taken(tuple(each for _, messages in made for each in messages), _counted(kinds))
 
 
 def replacing(schema: Schema) -> Merge:

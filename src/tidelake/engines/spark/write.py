@@ -10,14 +10,11 @@ does not fit returns the error instead of raising it; the driver removes what th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -29,7 +26,7 @@ from tidelake.engines.spark.evolve import check_columns, evolved
 from tidelake.engines.spark.failures import CarriedError, outcome, told_as_it_was
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import parallelism
-from tidelake.engines.spark.types import from_spark_column, struct_of, to_spark_batch
+from tidelake.engines.spark.types import struct_of, to_spark_batch
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError, UnsupportedError
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult
@@ -40,7 +37,6 @@ from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
 from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write, discard
-from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.types import Root
 from tidelake.table import Table
 
@@ -92,8 +88,8 @@ def write_frame(
     check_columns(frame, fitting.schema, row_kind)
     if fitting is not table:
         table, committer = fitting, fitting._committer(committer.user)
-    job = Job.of(table, frame, overwrite=mode != "append", row_kind=row_kind, identifier=identifier)
-    messages = run_job(job, frame, committer).messages
+    job = _Job.of(table, frame, overwrite=mode != "append", row_kind=row_kind, identifier=identifier)
+    messages = _written(job, frame, committer)
     guard = None if job.dynamic is None or mode != "append" else job.dynamic.guard(table.store)
     done = commit_write(
         table._target(), committer, messages, mode=mode, partition=partition, identifier=identifier, guard=guard
@@ -102,7 +98,7 @@ def write_frame(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class _Job:
     """How a frame is spread over tasks, and what they do."""
 
     ref: TableRef
@@ -112,29 +108,14 @@ class Job:
     identifier: int | None
     cores: int
     dynamic: Assigning | None = None
-    fitted: bool = False
-    """Whether the frame holds rows as they are to be written: nothing is checked, filled in or merged before."""
 
     @classmethod
     def of(
-        cls,
-        table: Table,
-        frame: DataFrame,
-        *,
-        overwrite: bool = False,
-        row_kind: str | None = None,
-        identifier: int | None = None,
-        fitted: bool = False,
-    ) -> Job:
-        """The job that writes a frame to a table.
-
-        Raises:
-            InvalidInputError: no other process can reach the table's storage.
-            UnsupportedError: an option of dynamic buckets is not honoured.
-        """
+        cls, table: Table, frame: DataFrame, *, overwrite: bool, row_kind: str | None, identifier: int | None
+    ) -> _Job:
         ref = TableRef.of(table.name, table.store, table.dynamic)
         cores = parallelism(frame.sparkSession)
-        made = cls(ref, table.options, overwrite, row_kind, identifier, cores, fitted=fitted)
+        made = cls(ref, table.options, overwrite, row_kind, identifier, cores)
         if not table.primary_key or table._target().buckets.bucket != -1:
             return made
         base = None if overwrite else table.store.snapshots.latest()
@@ -146,11 +127,11 @@ class Job:
         """A frame with what every task did."""
         row_kind = self.row_kind
         local = KeyedWriteOptions.parse(self.options).local_merge_bytes if self.ref.schema.primary_keys else None
-        if local is not None and not self.fitted:
+        if local is not None:
             merging = _LocalMerge(self.ref, row_kind, local)
             fields = [*struct_of(self.ref.schema.fields).fields, StructField(KIND, ByteType(), nullable=False)]
             frame, row_kind = frame.mapInArrow(merging.run, StructType(fields)), KIND
-        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic, self.fitted)
+        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic)
         return self.distributed(frame).mapInArrow(task.run, DONE)
 
     def distributed(self, frame: DataFrame) -> DataFrame:
@@ -168,8 +149,8 @@ class Job:
         return frame
 
 
-def run_job(job: Job, frame: DataFrame, committer: Committer) -> Done:
-    """Run the job; what all its tasks did.
+def _written(job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
+    """Run the job; the messages of all tasks.
 
     Raises:
         TidelakeError: what the first task that failed tells; what the others wrote is removed.
@@ -178,15 +159,15 @@ def run_job(job: Job, frame: DataFrame, committer: Committer) -> Done:
     for attempt in range(1, _ATTEMPTS + 1):
         with told_as_it_was():
             rows = job.planned(frame).collect()
-        found: list[Done | TidelakeError] = [pickle.loads(row.done) for row in rows]
-        done = _together([each for each in found if isinstance(each, Done)])
-        failed = next((each for each in found if isinstance(each, TidelakeError)), None)
+        done: list[_Done | TidelakeError] = [pickle.loads(row.done) for row in rows]
+        messages = [message for each in done if isinstance(each, _Done) for message in each.messages]
+        failed = next((each for each in done if isinstance(each, TidelakeError)), None)
         if failed is not None:
-            discard(committer, done.messages, number)
+            discard(committer, messages, number)
             raise failed
-        if check_marks(done.marks):
-            return done
-        discard(committer, done.messages, number)
+        if check_marks([mark for each in done if isinstance(each, _Done) for mark in each.marks]):
+            return messages
+        discard(committer, messages, number)
         if attempt == _ATTEMPTS:
             raise CommitConflictError(
                 "tasks that assign dynamic buckets ran twice",
@@ -201,21 +182,11 @@ def run_job(job: Job, frame: DataFrame, committer: Committer) -> Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What tasks did."""
+class _Done:
+    """What a task did."""
 
     messages: tuple[CommitMessage, ...] = ()
     marks: tuple[int, ...] = ()
-    kinds: tuple[int, ...] = (0, 0, 0, 0)
-    """How many rows of each kind were written."""
-
-
-def _together(done: Sequence[Done]) -> Done:
-    return Done(
-        tuple(message for each in done for message in each.messages),
-        tuple(mark for each in done for mark in each.marks),
-        tuple(map(sum, zip(Done().kinds, *(each.kinds for each in done), strict=True))),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +198,6 @@ class _Write:
     row_kind: str | None
     identifier: int | None
     dynamic: Assigning | None = None
-    fitted: bool = False
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         done = outcome(lambda: self._done(joined(batches)))
@@ -236,27 +206,26 @@ class _Write:
             pass
         yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(done)], pa.binary())})
 
-    def _done(self, batches: Iterator[pa.RecordBatch]) -> Done:
+    def _done(self, batches: Iterator[pa.RecordBatch]) -> _Done:
         first = next(batches, None)
         if first is None:
-            return Done()
+            return _Done()
         table = self.ref.open()
         # Rows were merged before they were sent.
         options = {key: value for key, value in table.options.items() if key != _LOCAL_MERGE}
         target = Target(table.name, table.store, table.paths, options)
         assigned = self._assigned(target, first)
         writer = target.writer(overwrite=self.overwrite, assigned=assigned)
-        kinds = np.zeros(len(Done().kinds), np.int64)
         try:
-            for batch in chain((first,), batches):
-                kinds += self._write(writer, assigned, table, batch)
+            self._write(writer, assigned, table, first)
+            for batch in batches:
+                self._write(writer, assigned, table, batch)
             messages = tuple(writer.prepare(self.identifier, wait=True))
         except BaseException:
             with suppress(StorageError):
                 writer.abort()
             raise
-        marks = tuple(assigned.marks) if isinstance(assigned, AssignedBuckets) else ()
-        return Done(messages, marks, tuple(kinds.tolist()))
+        return _Done(messages, tuple(assigned.marks) if isinstance(assigned, AssignedBuckets) else ())
 
     def _assigned(self, target: Target, first: pa.RecordBatch) -> DynamicBuckets | None:
         plan = self.dynamic
@@ -267,22 +236,12 @@ class _Write:
             return DynamicBuckets(target.store, plan.options, (), (mine,))
         return AssignedBuckets(target.store, plan.options, plan.entries(target.store))
 
-    def _write(
-        self, writer: Writer, assigned: DynamicBuckets | None, table: Table, batch: pa.RecordBatch
-    ) -> npt.NDArray[np.int64]:
-        """Write rows; how many of each kind there are."""
+    def _write(self, writer: Writer, assigned: DynamicBuckets | None, table: Table, batch: pa.RecordBatch) -> None:
         codes = batch.column(CODE) if CODE in batch.schema.names else None
-        counts = np.zeros(len(Done().kinds), np.int64)
-        found = fitted_rows(batch, table, self.row_kind) if self.fitted else rows_of(batch, table, self.row_kind)
-        for rows, kinds in found:
+        for rows, kinds in rows_of(batch, table, self.row_kind):
             if codes is not None and isinstance(assigned, AssignedBuckets):
                 assigned.learn(table.schema, rows, codes)
             writer.write(rows, kinds)
-            if kinds is None:
-                counts[0] += rows.num_rows
-            else:
-                counts += np.bincount(kinds.to_numpy(), minlength=len(counts))
-        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,16 +292,6 @@ def rows_of(
             place = batch.schema.get_field_index(field.name)
             batch = batch.set_column(place, field.name, from_spark_time(batch.column(place), field))
     yield from batches_with_kinds(batch, table.schema, column=row_kind, field=table.options.get("rowkind.field"))
-
-
-def fitted_rows(
-    batch: pa.RecordBatch, table: Table, row_kind: str | None
-) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
-    """Rows that have been fitted to the table already, in its types: what is null stays so."""
-    fields = table.schema.fields
-    columns = [from_spark_column(batch.column(field.name), field.type) for field in fields]
-    rows = pa.RecordBatch.from_arrays(columns, schema=row_to_arrow(fields))
-    yield rows, None if row_kind is None else batch.column(row_kind)
 
 
 def joined(
