@@ -10,7 +10,6 @@ import pytest
 
 import tidelake as tl
 from changelogs import changelog, changelog_problems
-from compat.test_changelogs import assert_they_follow
 from spark_session import spark
 from tidelake.table import Table
 
@@ -36,13 +35,12 @@ SUMS = {
 KEYED = {"bucket": "3"}
 VECTORS = {"deletion-vectors.enabled": "true"}
 WIDE = {"deletion-vectors.bitmap64": "true"}
+READ_BY_SPARK = ("they", "spark merges", "they compact")
+"""Steps after which Spark reads the table too; each of its jobs takes longer than all other reads."""
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "append": ([], [], {}),
-    "append, partitions, ORC": ([], ["dt"], {"file.format": "orc"}),
     "append, buckets": ([], [], {"bucket": "2", "bucket-key": "k,v"}),
-    "deduplicate": (["k"], [], KEYED),
     "deduplicate, partitions": (["dt", "k"], ["dt"], {"bucket": "2"}),
-    "deduplicate, dynamic buckets": (["k"], [], {"bucket": "-1", "dynamic-bucket.target-row-num": "20"}),
     "deduplicate, dynamic buckets, partitions": (["dt", "k"], ["dt"], {"bucket": "-1"}),
     "deduplicate by sequence, Avro": (["k"], [], {**KEYED, "sequence.field": "n", "file.format": "avro"}),
     "partial-update": (["k"], [], {**KEYED, "merge-engine": "partial-update"}),
@@ -51,7 +49,6 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "write-only": (["dt", "k"], ["dt"], {"bucket": "1", "write-only": "true"}),
     "append, vectors": ([], ["dt"], VECTORS),
     "append, wide vectors": ([], [], {**VECTORS, **WIDE, "file.format": "orc"}),
-    "vectors": (["dt", "k"], ["dt"], {"bucket": "1", **VECTORS}),
     "wide vectors, lookup": (["k"], [], {**KEYED, **VECTORS, **WIDE, "changelog-producer": "lookup"}),
     "dynamic buckets, vectors": (["k"], [], {"bucket": "-1", "dynamic-bucket.target-row-num": "20", **VECTORS}),
     "input": (["k"], [], {**KEYED, "changelog-producer": "input"}),
@@ -85,21 +82,24 @@ def test_three_read_the_same_rows_whoever_writes(kind: str, spark: Any, catalog:
         elif keys:
             theirs.compact(full=False)
         expected = _shown(theirs.read())
-        assert _shown(row.asDict() for row in table.to_spark(spark=spark).collect()) == expected, who
+        if who in READ_BY_SPARK:
+            assert _shown(row.asDict() for row in table.to_spark(spark=spark).collect()) == expected, who
         assert _shown(table.to_arrow().to_pylist()) == expected, who
     last = table.latest_snapshot().id
     for snapshot in range(1, last + 1):
         expected = _shown(theirs.read(snapshot=snapshot))
         at = table.at(snapshot=snapshot)
         assert _shown(at.to_arrow().to_pylist()) == expected, snapshot
-        if snapshot % 2:
+        if snapshot % 3 == 1:
             assert _shown(row.asDict() for row in at.to_spark(spark=spark).collect()) == expected, snapshot
     assert changelog_problems(table) == []
     if "changelog-producer" in options:
-        assert_they_follow(theirs, table)
+        told = {number: rows for number in range(1, last + 1) if (rows := sorted(map(repr, changelog(table, number))))}
+        stream = theirs.stream({"scan.mode": "from-snapshot", "scan.snapshot-id": 1})
+        followed = {after - 1: [repr((kind, *row.values())) for kind, row in rows] for after, rows in stream.drain()}
+        assert {number: sorted(rows) for number, rows in followed.items() if rows} == told
         changes = table.changes(since=0, until=last).to_spark(spark).collect()
-        told = [row for number in range(1, last + 1) for row in changelog(table, number)]
-        assert sorted(map(repr, map(tuple, changes))) == sorted(map(repr, told))
+        assert sorted(map(repr, map(tuple, changes))) == sorted(row for rows in told.values() for row in rows)
     report = table.check(deep=True, rows=True)
     assert report.ok, report
 

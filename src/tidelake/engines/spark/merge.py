@@ -308,9 +308,8 @@ class _Merging:
         values = upsert_values(target, self.merge, self.source.has_nulls)
         assert values is not None
         rows = self._values(values)
-        with _kept(rows) as kept:
-            _refuse_repeated(kept, schema.primary_keys)
-            done, guards = _written(self.table, kept, committer)
+        _refuse_repeated(rows, schema.primary_keys)
+        done, guards = _written(self.table, rows, committer)
         found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", _all_of(guards)))
         return MergeResult(commit=found, updated=None, inserted=None, written=sum(done.kinds))
 
