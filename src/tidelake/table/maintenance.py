@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelake.engine import engine
@@ -79,7 +80,7 @@ class Maintenance(Writing):
 
         def open_desk() -> Desk:
             table = self._compacting()
-            replay = table._replayed if table._target().postpones else None
+            replay = partial(table._replayed, hands=hands) if table._target().postpones else None
             return Desk(table._job(), table._committer(user), table._afterwards, replay)
 
         if max_rounds is not None and max_rounds < 1:

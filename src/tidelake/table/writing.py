@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidelake.engine import engine, is_engine_frame
-from tidelake.errors import InvalidInputError
+from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
 from tidelake.ops.commit.committer import Committer
@@ -22,7 +23,7 @@ from tidelake.ops.define.merge_schema import plan_merge as plan_schema
 from tidelake.ops.define.schemas import run_alter
 from tidelake.ops.maintain.afterwards import run_afterwards
 from tidelake.ops.maintain.times import Span, span_ms
-from tidelake.ops.scan.partitions import PartitionPredicate
+from tidelake.ops.scan.partitions import PartitionPredicate, PartitionSet
 from tidelake.ops.write.merge_rules import ALL, resolve_merge
 from tidelake.ops.write.merge_source import typed_source
 from tidelake.ops.write.rescale import RescalePlan, new_bucket_count, plan_rescale, rescale_options, run_rescale
@@ -31,6 +32,9 @@ from tidelake.spec.types import Field
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
 from tidelake.table.merging import Merge
+
+if TYPE_CHECKING:  # append tables do without the tree
+    from tidelake.ops.write.unpostpone import ReplayHands
 
 _ASSIGN_HINT = 'say what: {"column": "expression"}'
 
@@ -198,7 +202,7 @@ class Writing(Handle):
         if plan_only:
             return table._planned(choice, full)
         if table._target().postpones:
-            done = table._replayed(choice, full, progress)
+            done = table._replayed(choice, full, progress, hands)
             if done is not None:
                 return table._afterwards(done)
         job, committer = table._job(), table._committer(None)
@@ -216,7 +220,11 @@ class Writing(Handle):
         return CompactionPlan((*staged, *plan.rewrites))
 
     def _replayed(
-        self, choice: Choice, full: bool = False, progress: Callable[[int, int], None] | None = None
+        self,
+        choice: Choice,
+        full: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        hands: ReplayHands | None = None,
     ) -> CommitResult | None:
         """Give rows that wait for a bucket theirs; None if none does."""
         from tidelake.ops.write.unpostpone import ReplayPlan, replay_options, run_replay
@@ -224,7 +232,7 @@ class Writing(Handle):
         def committer(plan: ReplayPlan) -> Committer:
             return self._with_dynamic(replay_options(self.dynamic, plan))._committer(None)
 
-        return run_replay(self._job(), committer, choice, full=full, progress=progress)
+        return run_replay(self._job(), committer, choice, full=full, hands=hands, progress=progress)
 
     def rescale(
         self,
@@ -251,8 +259,11 @@ class Writing(Handle):
         plan = plan_rescale(table._job(), chosen, count)
         if plan_only:
             return plan
-        writing = table._with_dynamic(rescale_options(table.dynamic, plan))
-        return table._afterwards(run_rescale(writing._job(), writing._committer(None), plan, progress))
+        return table._rescaled(plan, progress)
+
+    def _rescaled(self, plan: RescalePlan, progress: Callable[[int, int], None] | None = None) -> CommitResult:
+        writing = self._with_dynamic(rescale_options(self.dynamic, plan))
+        return self._afterwards(run_rescale(writing._job(), writing._committer(None), plan, progress))
 
     def truncate(self) -> CommitResult:
         """Delete every row."""
@@ -309,7 +320,17 @@ class Writing(Handle):
 
     def _target(self) -> Target:
         self._refuse_travelled()
-        return Target(self.name, self.store, self.paths, self.options)
+        return Target(self.name, self.store, self.paths, self.options, self._give_buckets)
+
+    def _give_buckets(self, counts: Mapping[bytes, int]) -> None:
+        """Deal partitions to other numbers of buckets; one that others change meanwhile keeps those it has."""
+        table = self._newest()
+        types = tuple(table.schema.partition_types)
+        for count in sorted(set(counts.values())):
+            chosen = frozenset(partition for partition, wanted in counts.items() if wanted == count)
+            plan = plan_rescale(table._job(), PartitionSet(chosen, types), count)
+            with suppress(CommitConflictError):
+                table._rescaled(plan)
 
     def _committer(self, user: str | None) -> Committer:
         require_exclusive_create(self.store.env, self.options)

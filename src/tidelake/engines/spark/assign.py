@@ -28,6 +28,7 @@ from tidelake.engines.spark.failures import CarriedError
 from tidelake.engines.spark.remote import TableRef
 from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError
 from tidelake.index.hash_index import Hashes
+from tidelake.io.ids import Ids
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.write.assign import (
     Assigner,
@@ -199,7 +200,7 @@ class Marking:
     def run(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """The code of each row."""
         store = self.ref.open().store
-        mark = int(store.env.ids.uuid().replace("-", "")[:8], 16) % _MARK_MAX
+        mark = 0
         buckets: DynamicBuckets | None = None
         for batch in batches:
             task, *columns = batch.flatten()
@@ -209,9 +210,10 @@ class Marking:
             owner = task[0].as_py()
             try:
                 if buckets is None:
+                    mark = new_mark(store.env.ids, owner)
                     mine = (self.plan.assigners[owner],)
                     buckets = DynamicBuckets(store, self.plan.options, self.plan.entries(store), mine)
-                yield self._codes(buckets, columns, (mark << 2 * _BITS) + (owner << _BITS))
+                yield self._codes(buckets, columns, mark << _BITS)
             except TidelakeError as error:
                 raise CarriedError(error) from error
 
@@ -276,6 +278,12 @@ class AssignedBuckets(DynamicBuckets):
                 indexes[partition, number] = merge_hashes(before, known.hashes_of(number))
         self._learned = {}
         return write_indexes(self._store_of_files, indexes)
+
+
+def new_mark(ids: Ids, owner: int) -> int:
+    """The mark of one run of an owner: a number drawn for it (31 bits), and its own (15 bits)."""
+    drawn = int(ids.uuid().replace("-", "")[:8], 16) % _MARK_MAX
+    return (drawn << _BITS) + owner
 
 
 def check_marks(marks: Sequence[int]) -> bool:

@@ -22,6 +22,8 @@ from tidelake.engines.spark.conditions import column_named as named
 from tidelake.engines.spark.types import to_spark
 from tidelake.errors import InvalidInputError
 from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.write.bucket_counts import KnownBuckets
+from tidelake.ops.write.routing import Router
 from tidelake.ops.write.values import fit_column
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.bucket import BucketFunction, assign_buckets
@@ -57,6 +59,16 @@ def with_task(frame: DataFrame, schema: Schema, buckets: BucketOptions, tasks: i
     frame, bucket = bucket_of(frame, keys, buckets)
     frame = frame.withColumn(TASK, task_of(columns, schema, bucket, tasks))
     return frame.drop(_HASH) if _HASH in frame.columns else frame
+
+
+def with_counted_task(
+    frame: DataFrame, schema: Schema, buckets: BucketOptions, known: KnownBuckets, tasks: int
+) -> DataFrame:
+    """The same where partitions have different numbers of buckets."""
+    placing = _Placing(schema, buckets, known)
+    columns = frame.columns
+    bucket = arrow_udf(placing.run, "int")(*(raw(columns, field) for field in placing.fields))
+    return frame.withColumn(TASK, task_of(columns, schema, bucket.cast("long"), tasks))
 
 
 def task_of(columns: Sequence[str], schema: Schema, bucket: Column, tasks: int) -> Column:
@@ -106,6 +118,29 @@ class _Assign:
             return pa.repeat(pa.scalar(0, pa.int32()), len(columns[0]))
         types = [field.type for field in self.keys]
         return pa.array(assign_buckets(arrays, types, function=self.function, count=self.count), pa.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """Buckets of rows whose partition says how many there are."""
+
+    schema: Schema
+    buckets: BucketOptions
+    known: KnownBuckets
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns that it looks at."""
+        names = dict.fromkeys((*self.schema.partition_keys, *self.schema.bucket_keys))
+        return tuple(self.schema.field(name) for name in names)
+
+    def run(self, *columns: pa.Array) -> pa.Array:
+        try:
+            found = [fitted(column, field) for column, field in zip(columns, self.fields, strict=True)]
+        except InvalidInputError:
+            return pa.repeat(pa.scalar(0, pa.int32()), len(columns[0]))
+        rows = pa.RecordBatch.from_arrays(found, names=[field.name for field in self.fields])
+        return pa.array(Router(self.schema, self.buckets, self.known).found(rows)[2], pa.int32())
 
 
 # ------------------------------------------------------------------------------------------------ columns

@@ -16,18 +16,22 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark import inheritable_thread_target
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.engines.spark.failures import carried, outcome
+from tidelake.engines.spark.receive import DONE, Done
 from tidelake.engines.spark.remote import TableRef
+from tidelake.engines.spark.replay import replayed
 from tidelake.engines.spark.tasks import parallelism
 from tidelake.errors import StorageError, TidelakeError
 from tidelake.io.executor import ThreadExecutor
 from tidelake.ops.commit.messages import CommitMessage
-from tidelake.ops.compact.buckets import Job
+from tidelake.ops.compact.buckets import Choice, Job, live_buckets
+from tidelake.ops.compact.keyed_table import plan_buckets
 from tidelake.ops.compact.publish import remove_files
-from tidelake.ops.compact.steps import Gathered, Step, run_step
+from tidelake.ops.compact.steps import Gathered, Progress, Step, run_step, run_steps
 from tidelake.ops.scan.split import pack
+from tidelake.ops.write.unpostpone import ReplayPlan
 
 SHARE_BYTES: Final = (16 << 20, 128 << 20)
 """What a job is worth it for, and what is enough for one."""
@@ -36,7 +40,6 @@ _STEP_BYTES: Final = 1 << 20
 _SHARES_PER_CORE: Final = 4
 _JOBS_MAX: Final = 64
 """Jobs at a time; where there are more cores, a job has several tasks."""
-DONE: Final = "done binary"
 
 Share: TypeAlias = tuple[tuple[int, Step], ...]
 """Steps of one task, with their numbers."""
@@ -88,19 +91,9 @@ class SparkHands:
 
     def _messages(self, job: Job, work: _Work) -> dict[int, CommitMessage]:
         tasks = len(work.shares)
-        try:
-            rows = self.session.range(0, tasks, 1, tasks).mapInArrow(work.run, DONE).collect()
-        except Exception as cause:
-            raise carried(str(cause)) or StorageError(
-                "tasks that compact failed on Spark",
-                code="spark-job",
-                table=job.name,
-                cause=str(cause).strip().partition("\n")[0][:500],
-                hint="nothing was committed: see the log of the executors, and try again",
-            ) from cause
         made: dict[int, CommitMessage] = {}
         failed: list[TidelakeError] = []
-        for done in [pickle.loads(row.done) for row in rows]:
+        for done in _collected(job, self.session.range(0, tasks, 1, tasks).mapInArrow(work.run, DONE)):
             if isinstance(done, TidelakeError):
                 failed.append(done)
             else:
@@ -109,6 +102,49 @@ class SparkHands:
             remove_files(job, made.values())
             raise failed[0]
         return made
+
+    def replay(self, job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None) -> list[CommitMessage]:
+        """Give rows that wait their buckets as a job, and carry out what else is due as others.
+
+        Raises:
+            InvalidInputError: no other process can reach the table's storage.
+            FormatError: a file is missing or damaged.
+            StorageError: tasks failed again and again.
+        """
+        told = _collected(job, replayed(self.session, job, plan, full=full))
+        messages = [message for done in told if isinstance(done, Done) for message in done.messages]
+        try:
+            for done in told:
+                if isinstance(done, TidelakeError):
+                    raise done
+            there = {(message.partition, message.bucket) for message in messages}
+            _, rest = live_buckets(job, Choice(places=frozenset(plan.due) - there))
+            messages += run_steps(job, plan_buckets(job, rest, full=full), self)
+            if progress:
+                progress(len(plan.staged), len(plan.staged))
+        except BaseException:
+            remove_files(job, messages)
+            raise
+        return messages
+
+
+def _collected(job: Job, frame: DataFrame) -> list[Any]:
+    """What the tasks of a frame tell.
+
+    Raises:
+        StorageError: they failed again and again.
+    """
+    try:
+        rows = frame.collect()
+    except Exception as cause:
+        raise carried(str(cause)) or StorageError(
+            "tasks that compact failed on Spark",
+            code="spark-job",
+            table=job.name,
+            cause=str(cause).strip().partition("\n")[0][:500],
+            hint="nothing was committed: see the log of the executors, and try again",
+        ) from cause
+    return [pickle.loads(row.done) for row in rows]
 
 
 def shares_of(steps: Sequence[Step], cores: int) -> list[Share]:

@@ -47,11 +47,12 @@ from tidelake.engines.spark.merge_tasks import (
     WriteAndTake,
     WriteVersions,
 )
+from tidelake.engines.spark.receive import DONE
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.rows import address_of, frame_of
 from tidelake.engines.spark.tasks import balanced, parallelism
 from tidelake.engines.spark.types import as_nullable, from_spark, struct_of, to_spark
-from tidelake.engines.spark.write import _ATTEMPTS, DONE, KIND, _Job
+from tidelake.engines.spark.write import _ATTEMPTS, KIND, _Job
 from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.node import Scalar
 from tidelake.expr.scalar import ColumnRef

@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, StringType, StructField, StructType
 
 from tidelake.engines.spark.assign import CODE, AssignedBuckets
+from tidelake.engines.spark.batches import joined
 from tidelake.engines.spark.failures import CarriedError, outcome
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.types import as_nullable, from_spark_column, spark_arrow, struct_of, to_spark_batch
-from tidelake.engines.spark.write import KIND, Writer, _Write, joined
+from tidelake.engines.spark.write import KIND, Writer, _Write
 from tidelake.errors import InternalError, InvalidInputError, StorageError, TidelakeError
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar

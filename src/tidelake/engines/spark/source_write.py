@@ -2,7 +2,8 @@
 
 Spark sends rows wherever they are, so that several tasks write to one bucket. Each numbers its rows in a stripe of its
 own above the bucket's maximum on the snapshot that all of them start from; the order of the tasks is the order of the
-rows. Such tasks compact nothing. Invariant: the new files of a bucket have disjoint ranges of sequence numbers.
+rows. Such tasks compact nothing. Invariant: the new files of a bucket have disjoint ranges of sequence numbers. Where
+buckets are postponed, tasks stage their rows, and a compaction gives them buckets and numbers.
 
 Spark calls `abort` in yet another process, also after a commit whose outcome nobody knows: files are removed only
 where a task failed, because then no commit was tried.
@@ -106,8 +107,11 @@ class TableWriter(DataSourceArrowWriter):
         return TaskFiles(task, tuple(messages), _session_is_dynamic(context))
 
     def _writer(self, table: Table, task: int) -> RowWriter:
+        target = table._target()
         if not table.primary_key:
-            return table._target().writer(overwrite=self.overwrite)
+            return target.writer(overwrite=self.overwrite)
+        if target.postpones:  # who wants buckets at once has to send rows to them
+            return target.writer(user=self.user, numbered=True)
         from tidelake.ops.write.keyed import KeyedTableWriter  # append tables do without the tree
 
         options = {**table.options, "write-only": "true"}
@@ -227,10 +231,12 @@ def check_writable(table: Table) -> None:
         return
     from tidelake.lsm.engines.build import MergeOptions
 
+    if table._target().postpones:
+        return  # rows are staged as they come
     bucket = BucketOptions.parse(table.options).bucket
     if bucket <= 0:
         raise UnsupportedError(
-            "data source writes to primary-key tables with a fixed number of buckets only",
+            "data source writes to primary-key tables with fixed or postponed buckets only",
             option="bucket",
             value=bucket,
             hint=_INSTEAD,

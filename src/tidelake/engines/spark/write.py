@@ -5,6 +5,10 @@ the driver, and what the others wrote is an orphan. Rows cross into Python once,
 
 Everything that can be told from the schema and the options is refused before a job runs. A task that meets a value that
 does not fit returns the error instead of raising it; the driver removes what the other tasks wrote, and raises it.
+
+How rows find their task is told elsewhere: by fixed buckets (`buckets`), by owners of dynamic ones (`assign`), by
+owners of keys that move between partitions (`moving`), or, where the number of buckets is postponed, once it is decided
+(`staged`).
 """
 
 from __future__ import annotations
@@ -21,34 +25,38 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ByteType, StructField, StructType
 
 from tidelake.engines.spark.assign import CODE, AssignedBuckets, Assigning, check_marks
-from tidelake.engines.spark.buckets import TASK, from_spark_time, seen, with_task
+from tidelake.engines.spark.batches import joined, rows_of
+from tidelake.engines.spark.buckets import TASK, seen, with_counted_task, with_task
 from tidelake.engines.spark.evolve import check_columns, evolved
-from tidelake.engines.spark.failures import CarriedError, outcome, told_as_it_was
+from tidelake.engines.spark.failures import CarriedError, told_as_it_was
+from tidelake.engines.spark.moving import Moving
+from tidelake.engines.spark.parcels import tasks_for
+from tidelake.engines.spark.receive import DONE, LOCAL_MERGE, Done, Receiving, told
 from tidelake.engines.spark.remote import TableRef
+from tidelake.engines.spark.staged import Counted, Sending, Staging
 from tidelake.engines.spark.tasks import parallelism
 from tidelake.engines.spark.types import struct_of, to_spark_batch
-from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError, UnsupportedError
+from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError
 from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult
 from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.scan.postponed import PostponeOptions
+from tidelake.ops.write.admission import Admission
 from tidelake.ops.write.assign import DynamicBucketOptions, DynamicBuckets
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
-from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
+from tidelake.ops.write.postpone import plan_rescales, remove_staged, staged_sizes, staged_split
 from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write, discard
-from tidelake.spec.types import Root
 from tidelake.table import Table
 
 Writer = TableWriter
-DONE: Final = "done binary"
 KIND: Final = "__tidelake_kind"
-_LOCAL_MERGE: Final = "local-merge-buffer-size"
-_TASKS_PER_CORE: Final = 4
 _ATTEMPTS: Final = 3
 """Jobs of one write in which Spark ran an owner of dynamic buckets twice."""
-_JOINED_ROWS: Final = 1 << 17
-_JOINED_BYTES: Final = 64 << 20
+_PLANS: Final = 10
+"""Plans of a write whose keys other jobs moved first."""
 
 
 def write_frame(
@@ -73,28 +81,30 @@ def write_frame(
     repeated = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
     if repeated is not None:
         return table._afterwards(repeated)
-    target = table._target()
-    if target.moves_keys or target.postpones:
-        raise UnsupportedError(
-            "tables with postponed buckets, or with keys that move between partitions, are not written by Spark yet",
-            option="bucket",
-            value=target.buckets.bucket,
-            hint="write the rows in process: table.write(frame.toArrow())",
-        )
-    target.writer(overwrite=mode != "append")  # refuses tables that are not written, before a job runs
+    # Refuses tables that are not written, before a job runs.
+    table._target().writer(overwrite=mode != "append", numbered=identifier is not None)
     if frame.isStreaming:
         raise InvalidInputError("frame is a stream", hint="write each batch of it, in foreachBatch")
     fitting = evolved(table, frame, row_kind)
     check_columns(frame, fitting.schema, row_kind)
     if fitting is not table:
         table, committer = fitting, fitting._committer(committer.user)
-    job = _Job.of(table, frame, overwrite=mode != "append", row_kind=row_kind, identifier=identifier)
-    messages = _written(job, frame, committer)
-    guard = None if job.dynamic is None or mode != "append" else job.dynamic.guard(table.store)
-    done = commit_write(
-        table._target(), committer, messages, mode=mode, partition=partition, identifier=identifier, guard=guard
-    )
-    return table._afterwards(done)
+    overwrite = mode != "append"
+    for attempt in range(1, _PLANS + 1):
+        job = _Job.of(table, frame, overwrite=overwrite, row_kind=row_kind, identifier=identifier, user=committer.user)
+        messages = _decided(table, job, frame, committer) if job.decides else _written(job, frame, committer)
+        guard = None if job.dynamic is None or overwrite else job.dynamic.guard(table.store)
+        target = table._target()
+        try:
+            done = commit_write(
+                target, committer, messages, mode=mode, partition=partition, identifier=identifier, guard=guard
+            )
+        except CommitConflictError as error:
+            if error.code != KEYS_MOVED or attempt == _PLANS:
+                raise
+        else:
+            return table._afterwards(done)
+    raise AssertionError("the last attempt returns or raises")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +118,41 @@ class _Job:
     identifier: int | None
     cores: int
     dynamic: Assigning | None = None
+    moving: Moving | None = None
+    staging: Staging | None = None
+    """Stages the rows, for good or until it is decided how many buckets there are."""
+    counts: Counted | None = None
+    """The buckets of a table that leaves their number open."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the number of buckets depends on the rows."""
+        return self.staging is not None and not self.staging.for_good
 
     @classmethod
     def of(
-        cls, table: Table, frame: DataFrame, *, overwrite: bool, row_kind: str | None, identifier: int | None
+        cls,
+        table: Table,
+        frame: DataFrame,
+        *,
+        overwrite: bool,
+        row_kind: str | None,
+        identifier: int | None,
+        user: str | None = None,
     ) -> _Job:
         ref = TableRef.of(table.name, table.store, table.dynamic)
         cores = parallelism(frame.sparkSession)
         made = cls(ref, table.options, overwrite, row_kind, identifier, cores)
-        if not table.primary_key or table._target().buckets.bucket != -1:
+        target = table._target()
+        if target.moves_keys:
+            return replace(made, moving=Moving.of(table, overwrite=overwrite, cores=cores))
+        if target.postpones:
+            postpone = PostponeOptions.parse(table.options)
+            for_good = identifier is not None or not postpone.batch_fixed
+            if for_good or postpone.needs_size:
+                return replace(made, staging=Staging(ref, row_kind, user, for_good))
+            return replace(made, counts=Counted.of(table, {}, overwrite=overwrite))
+        if not table.primary_key or target.buckets.bucket != -1:
             return made
         base = None if overwrite else table.store.snapshots.latest()
         options = DynamicBucketOptions.parse(table.options)
@@ -126,21 +162,34 @@ class _Job:
     def planned(self, frame: DataFrame) -> DataFrame:
         """A frame with what every task did."""
         row_kind = self.row_kind
+        if self.moving is not None:
+            settled = self.moving.distributed(frame, self.ref, row_kind, tasks_for(self.cores))
+            receiving = Receiving(self.ref, self.moving.base_id, self.overwrite, self.identifier)
+            return settled.mapInArrow(receiving.run, DONE)
+        if self.staging is not None:
+            return frame.mapInArrow(self.staging.run, DONE)
         local = KeyedWriteOptions.parse(self.options).local_merge_bytes if self.ref.schema.primary_keys else None
         if local is not None:
             merging = _LocalMerge(self.ref, row_kind, local)
             fields = [*struct_of(self.ref.schema.fields).fields, StructField(KIND, ByteType(), nullable=False)]
             frame, row_kind = frame.mapInArrow(merging.run, StructType(fields)), KIND
-        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic)
+        base_id = None if self.counts is None else self.counts.base_id
+        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic, base_id)
         return self.distributed(frame).mapInArrow(task.run, DONE)
 
     def distributed(self, frame: DataFrame) -> DataFrame:
         """The rows, those of one bucket in one task."""
         schema = self.ref.schema
         buckets = BucketOptions.parse(self.options)
-        tasks = self.cores * _TASKS_PER_CORE
+        tasks = tasks_for(self.cores)
         if self.dynamic is not None:
             return self.dynamic.distributed(frame, self.ref, tasks)
+        if self.counts is not None:
+            same = self.counts.known.same
+            if same is None:
+                placed = with_counted_task(frame, schema, buckets, self.counts.known, tasks)
+                return placed.repartitionById(tasks, f.col(TASK)).drop(TASK)
+            buckets = replace(buckets, bucket=same)
         if buckets.bucket > 0:
             tasks = tasks if schema.partition_keys else min(buckets.bucket, tasks)
             return with_task(frame, schema, buckets, tasks).repartitionById(tasks, f.col(TASK)).drop(TASK)
@@ -149,7 +198,48 @@ class _Job:
         return frame
 
 
-def _written(job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
+@dataclass(frozen=True, slots=True)
+class _SentJob:
+    """How staged rows are sent to the buckets that were decided for them."""
+
+    sending: Sending
+    receiving: Receiving
+
+    @property
+    def identifier(self) -> int | None:
+        return self.receiving.identifier
+
+    def planned(self, frame: DataFrame) -> DataFrame:
+        """A frame with what every task did."""
+        return self.sending.sent(frame.sparkSession).mapInArrow(self.receiving.run, DONE)
+
+
+def _decided(table: Table, job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
+    """Stage the rows, decide how many buckets they need, and write them there; the staged files are removed.
+
+    Raises:
+        TidelakeError: what the first task that failed tells; what the others wrote is removed.
+    """
+    staged = _written(job, frame, committer)
+    if not staged:
+        return []
+    try:
+        sizes = staged_sizes(staged)
+        more = {} if job.overwrite else plan_rescales(table.store, table.options, sizes)
+        if more:
+            table._give_buckets(more)
+        chosen = PostponeOptions.parse(table.options).batch_counts(sizes)
+        counted = Counted.of(table, chosen, overwrite=job.overwrite)
+        splits = [staged_split(message, table.paths) for message in staged]
+        tasks = tasks_for(job.cores)
+        sending = Sending.of(job.ref, splits, counted.known, cores=job.cores, tasks=tasks)
+        receiving = Receiving(job.ref, counted.base_id, job.overwrite, job.identifier, chosen)
+        return _written(_SentJob(sending, receiving), frame, committer)
+    finally:  # whoever dies before this leaves orphans
+        remove_staged(table.store, table.paths, staged)
+
+
+def _written(job: _Job | _SentJob, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
     """Run the job; the messages of all tasks.
 
     Raises:
@@ -159,13 +249,13 @@ def _written(job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMe
     for attempt in range(1, _ATTEMPTS + 1):
         with told_as_it_was():
             rows = job.planned(frame).collect()
-        done: list[_Done | TidelakeError] = [pickle.loads(row.done) for row in rows]
-        messages = [message for each in done if isinstance(each, _Done) for message in each.messages]
+        done: list[Done | TidelakeError] = [pickle.loads(row.done) for row in rows]
+        messages = [message for each in done if isinstance(each, Done) for message in each.messages]
         failed = next((each for each in done if isinstance(each, TidelakeError)), None)
         if failed is not None:
             discard(committer, messages, number)
             raise failed
-        if check_marks([mark for each in done if isinstance(each, _Done) for mark in each.marks]):
+        if check_marks([mark for each in done if isinstance(each, Done) for mark in each.marks]):
             return messages
         discard(committer, messages, number)
         if attempt == _ATTEMPTS:
@@ -182,14 +272,6 @@ def _written(job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMe
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """What a task did."""
-
-    messages: tuple[CommitMessage, ...] = ()
-    marks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Write:
     """Writes the rows that reach a task and describes the files."""
 
@@ -198,24 +280,26 @@ class _Write:
     row_kind: str | None
     identifier: int | None
     dynamic: Assigning | None = None
+    base_id: int | None = None
+    """The snapshot that every task starts from, where they have to agree on the number of buckets."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = outcome(lambda: self._done(joined(batches)))
-        # The rest of the rows has to be taken, or Spark waits for ever to hand it over.
-        for _ in batches:
-            pass
-        yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(done)], pa.binary())})
+        yield from told(batches, lambda: self._done(joined(batches)))
 
-    def _done(self, batches: Iterator[pa.RecordBatch]) -> _Done:
+    def _done(self, batches: Iterator[pa.RecordBatch]) -> Done:
         first = next(batches, None)
         if first is None:
-            return _Done()
+            return Done()
         table = self.ref.open()
         # Rows were merged before they were sent.
-        options = {key: value for key, value in table.options.items() if key != _LOCAL_MERGE}
+        options = {key: value for key, value in table.options.items() if key != LOCAL_MERGE}
         target = Target(table.name, table.store, table.paths, options)
         assigned = self._assigned(target, first)
-        writer = target.writer(overwrite=self.overwrite, assigned=assigned)
+        writer: Writer
+        if self.base_id is None:
+            writer = target.writer(overwrite=self.overwrite, assigned=assigned)
+        else:
+            writer = KeyedTableWriter(target.store, target.paths, options, self.overwrite, base_id=self.base_id)
         try:
             self._write(writer, assigned, table, first)
             for batch in batches:
@@ -225,7 +309,7 @@ class _Write:
             with suppress(StorageError):
                 writer.abort()
             raise
-        return _Done(messages, tuple(assigned.marks) if isinstance(assigned, AssignedBuckets) else ())
+        return Done(messages, tuple(assigned.marks) if isinstance(assigned, AssignedBuckets) else ())
 
     def _assigned(self, target: Target, first: pa.RecordBatch) -> DynamicBuckets | None:
         plan = self.dynamic
@@ -260,12 +344,11 @@ class _LocalMerge:
 
     def _merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()
-        writer = table._target().writer()
-        assert isinstance(writer, KeyedTableWriter)
+        admission = Admission(table.options)
         merger = LocalMerger(table.schema, table.options, self.bytes)
         for batch in batches:
             for rows, kinds in rows_of(batch, table, self.row_kind):
-                counted = writer.counted(with_kinds(rows, kinds))
+                counted = admission.counted(with_kinds(rows, kinds))
                 kept = counted.drop_columns([counted.schema.names[-1]])
                 for merged, its in merger.push(kept, counted.columns[-1]):
                     yield self._sent(merged, its)
@@ -274,39 +357,3 @@ class _LocalMerge:
 
     def _sent(self, rows: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
         return to_spark_batch(rows, self.ref.schema.fields).append_column(KIND, kinds)
-
-
-def rows_of(
-    batch: pa.RecordBatch, table: Table, row_kind: str | None
-) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
-    """Rows as Spark hands them over, in the columns and types of the table, with their kinds.
-
-    Raises:
-        InvalidInputError: a value does not fit.
-    """
-    ours = [name for name in (TASK, CODE) if name in batch.schema.names]
-    if ours:
-        batch = batch.drop_columns(ours)
-    for field in table.schema.fields:
-        if field.type.root is Root.TIME and field.name in batch.schema.names:
-            place = batch.schema.get_field_index(field.name)
-            batch = batch.set_column(place, field.name, from_spark_time(batch.column(place), field))
-    yield from batches_with_kinds(batch, table.schema, column=row_kind, field=table.options.get("rowkind.field"))
-
-
-def joined(
-    batches: Iterable[pa.RecordBatch], rows: int = _JOINED_ROWS, size: int = _JOINED_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """The rows in batches worth the work that each one makes; those of Spark are small."""
-    waiting: list[pa.RecordBatch] = []
-    count = held = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        count, held = count + batch.num_rows, held + batch.nbytes
-        if count >= rows or held >= size:
-            yield pa.concat_batches(waiting)
-            waiting, count, held = [], 0, 0
-    if waiting:
-        yield pa.concat_batches(waiting)

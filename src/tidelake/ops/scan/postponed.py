@@ -65,6 +65,13 @@ class PostponeOptions(OptionGroup):
         affects=_WRITE,
         check=at_least(1),
     )
+    rescale_factor: int = option(
+        "postpone.batch-write-fixed-bucket.rescale-load-factor",
+        32,
+        doc="Such a write gives a partition more buckets first if it needs more than so many times those there.",
+        affects=_WRITE,
+        check=at_least(1),
+    )
     merge_on_read: bool = option(
         "postpone.merge-on-read",
         False,
@@ -87,6 +94,17 @@ class PostponeOptions(OptionGroup):
         """How many buckets a partition without any gets from a write that goes straight to them."""
         wanted = self.buckets_for(rows=rows, size=size)
         return min(1 << (wanted - 1).bit_length(), self.batch_buckets_max) if self.needs_size else wanted
+
+    def batch_counts(self, sizes: Mapping[bytes, tuple[int, int]]) -> dict[bytes, int]:
+        """That number for partitions with so many rows and bytes each."""
+        return {partition: self.batch_buckets_for(rows=rows, size=size) for partition, (rows, size) in sizes.items()}
+
+    def more_buckets_for(self, there: int, *, rows: int, size: int) -> int | None:
+        """How many buckets a partition gets that has far too few of them for such a write; None if it keeps them."""
+        if not self.needs_size or self.buckets_for(rows=rows, size=size) <= there * self.rescale_factor:
+            return None
+        suggested = self.batch_buckets_for(rows=rows, size=size)
+        return suggested if suggested > there else None
 
 
 def staged_entries(entries: pa.Table) -> pa.Table:

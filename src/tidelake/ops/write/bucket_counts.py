@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
 
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.plan import data_manifests, live_entries
@@ -16,9 +19,34 @@ from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
 
-__all__ = ["COUNT_COLUMNS", "PartitionBuckets"]
+__all__ = ["COUNT_COLUMNS", "BucketCounts", "KnownBuckets", "PartitionBuckets", "count_entries"]
 
 COUNT_COLUMNS = ("partition", "bucket", "total_buckets", "row_count", "file_size")
+
+
+class BucketCounts(Protocol):
+    """Who knows how many buckets partitions have."""
+
+    def of(self, partition: bytes) -> int:
+        """The number of buckets of a partition; -1 where they are dynamic."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBuckets:
+    """The number of buckets of partitions at one state of the table. It pickles, so that tasks can share it."""
+
+    counts: Mapping[bytes, int]
+    others: int
+    """That of partitions that have none."""
+
+    def of(self, partition: bytes) -> int:
+        """The number of buckets of a partition."""
+        return self.counts.get(partition, self.others)
+
+    @property
+    def same(self) -> int | None:
+        """The number of buckets of every partition; None if they differ."""
+        return self.others if all(count == self.others for count in self.counts.values()) else None
 
 
 @dataclass(slots=True)
@@ -32,7 +60,7 @@ class PartitionBuckets:
     afresh: bool = False
     """Whether what is there is replaced, so that its number of buckets does not matter."""
     _snapshot: Snapshot | None = None
-    _known: dict[bytes, int] | None = None
+    _known: KnownBuckets | None = None
     _fixed: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,14 +79,30 @@ class PartitionBuckets:
         """
         if self._fixed != POSTPONE_BUCKET:
             return self._fixed
+        return self.known().of(partition)
+
+    def known(self) -> KnownBuckets:
+        """The numbers of all partitions of a table that leaves them open.
+
+        Raises:
+            FormatError: the metadata of the table is damaged.
+        """
         if self._known is None:
-            self._known = self._there()
-        found = self._known.get(partition)
-        return found or PostponeOptions.parse(self.options).batch_buckets_for(rows=0, size=0)
+            others = PostponeOptions.parse(self.options).batch_buckets_for(rows=0, size=0)
+            self._known = KnownBuckets(self._there(), others)
+        return self._known
 
     def _there(self) -> dict[bytes, int]:
         if self._snapshot is None or self.afresh:
             return dict(self.chosen)
-        metas = data_manifests(self.store.manifests, self._snapshot)
-        entries = live_entries(self.store.manifests, metas, columns=COUNT_COLUMNS)
+        entries = count_entries(self.store, self._snapshot)
         return bucket_counts(entries, PostponeOptions.parse(self.options), self.chosen)
+
+
+def count_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """What `bucket_counts` has to know of the live files of a snapshot.
+
+    Raises:
+        FormatError: the metadata of the table is damaged.
+    """
+    return live_entries(store.manifests, data_manifests(store.manifests, snapshot), columns=COUNT_COLUMNS)

@@ -53,11 +53,16 @@ __all__ = [
     "CrossPartitionOptions",
     "KeysUnmoved",
     "MovingKeys",
+    "PlacedKeys",
+    "key_splits",
     "owners_of",
+    "read_keys",
     "refuse_keys_elsewhere",
 ]
 
 Ints = np.ndarray[Any, Any]
+PlacedKeys = tuple[bytes, int, pa.RecordBatch]
+"""Keys that live in a partition, in a bucket of it."""
 _HAND_KEYS: Final = 1 << 20
 """Keys that a bootstrap sorts at a time."""
 _HARMLESS: Final = frozenset({CommitKind.COMPACT, CommitKind.ANALYZE})
@@ -112,6 +117,7 @@ class MovingKeys:
         *,
         without: PartitionFilter | None = None,
         assigner: Assigner | None = None,
+        known: Iterable[PlacedKeys] | None = None,
     ) -> None:
         """Look at the options; keys are read with the first rows.
 
@@ -121,7 +127,9 @@ class MovingKeys:
             options: The options in force.
             snapshot: The state to start from; None for an empty table or an overwrite of all of it.
             without: Partitions whose keys do not count.
-            assigner: Whose keys and buckets are this writer's, if several share the work.
+            assigner: Whose buckets are this writer's to fill, if several share the work; then only keys of one owner
+                (`owners_of`) may come.
+            known: The keys of the snapshot, those of this owner at least, where others have read them.
 
         Raises:
             InvalidInputError: an option has a wrong value, or two of them would lead to one key in two partitions.
@@ -137,7 +145,7 @@ class MovingKeys:
         self._store, self._paths, self._table_options = store, paths, options
         self._options = CrossPartitionOptions.parse(options)
         self._buckets = DynamicBucketOptions.parse(options)
-        self._snapshot, self._without = snapshot, without
+        self._snapshot, self._without, self._known = snapshot, without, known
         self._assigner = assigner or Assigner()
         self._digester = digester_for(store)
         self._index = KeyIndex(self._options.memory)
@@ -157,7 +165,7 @@ class MovingKeys:
             FormatError: a file is missing or damaged, or a key is in two places.
         """
         self._refuse_null_keys(rows)
-        self._load()
+        self.load()
         numbers, names = partitions_of(rows, self._store.schema)
         partitions = np.array([self._number(name) for name in names], np.int64)[numbers]
         digests = self._digester.digests(rows)
@@ -182,7 +190,7 @@ class MovingKeys:
         Raises:
             FormatError: a file is missing or damaged, or a key is in two places.
         """
-        self._load()
+        self.load()
         splits = (_new_files(message, self._paths) for message in messages)
         return any((self._index.find(keys) >= 0).any() for keys in _keys_of(self._store, splits, self._digester))
 
@@ -213,9 +221,14 @@ class MovingKeys:
                 continue
             number = int(partitions[here[0]])
             hashes = keys.low[here].astype(np.uint32).view(np.int32)
-            known = self._counts.get(number, {})
+            known = self._own(self._counts.get(number, {}))
             buckets[here], counts[number] = place_new(hashes, known, self._assigner, self._buckets)
         return buckets
+
+    def _own(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """Those of the buckets that are this writer's to fill: in others it knows a part of the keys only."""
+        mine = self._assigner.owned_buckets(max(self._buckets.bucket_max, *counts, 0))
+        return {bucket: count for bucket, count in counts.items() if bucket in mine}
 
     def _leave(self, places: Ints) -> None:
         """Keys have gone, and their buckets have room again."""
@@ -242,17 +255,15 @@ class MovingKeys:
 
     # -------------------------------------------------------------------------------------------- the bootstrap
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Read the keys of the table now, unless that was done; else the first rows wait for it.
+
+        Raises:
+            FormatError: a file is missing or damaged, or a key is in two places.
+        """
         if self._loaded:
             return
-        splits = [] if self._snapshot is None else self._splits(self._snapshot)
-        for split in splits:
-            self._number(split.partition)
-        executor = self._store.env.executor
-        width = min(self._options.parallelism, max(len(splits), 1))
-        shares = [splits[start::width] for start in range(width)]
-        loaded = executor.map(lambda share: list(self._layers(share, width)), shares)
-        twice = self._index.load([layer for layers in loaded for layer in layers])
+        twice = self._index.load(self._read() if self._known is None else list(self._layers(self._known, 1)))
         if len(twice):
             raise self._duplicate(twice)
         for place, count in self._index.counts().items():
@@ -260,57 +271,37 @@ class MovingKeys:
             self._counts.setdefault(int(partition[0]), {})[int(bucket[0])] = count
         self._loaded = True
 
-    def _splits(self, snapshot: Snapshot) -> list[Split]:
-        """Everything that is live, level 0 too, but for what is older than the index remembers."""
-        store = self._store
-        metas = data_manifests(store.manifests, snapshot)
-        entries = live_entries(store.manifests, metas)
-        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-        if self._without is not None:
-            entries = entries.filter(pc.invert(self._without.mask(entries.column("partition"))))
-        refuse_unreadable(store, snapshot, entries)
-        vectors = snapshot_vectors(store.manifests, snapshot)
-        options, merge = SplitOptions.parse(self._table_options), MergeOptions.parse(self._table_options)
-        splits = keyed_splits(entries, snapshot.id, self._paths, store.schema, options, merge, vectors)
-        return [split for split in splits if not self._too_old(split)]
+    def _read(self) -> list[Layer]:
+        """The keys of all live rows, several splits at a time."""
+        store, options = self._store, self._table_options
+        if self._snapshot is None:
+            return []
+        splits = key_splits(store, self._paths, options, self._snapshot, self._without)
+        for split in splits:  # before several threads ask for them
+            self._number(split.partition)
+        width = min(self._options.parallelism, max(len(splits), 1))
+        shares = [splits[start::width] for start in range(width)]
+        loaded = store.env.executor.map(
+            lambda share: list(self._layers(read_keys(store, options, share), width)), shares
+        )
+        return [layer for layers in loaded for layer in layers]
 
-    def _too_old(self, split: Split) -> bool:
-        ttl = self._options.index_ttl_ms
-        if ttl is None:
-            return False
-        oldest = local_time_ms(self._store.env.clock) - ttl
-        return all(file.creation_time_ms is not None and file.creation_time_ms < oldest for file in split.files)
-
-    def _layers(self, splits: Sequence[Split], readers: int) -> Iterator[Layer]:
-        """The keys of splits as sorted layers; beyond this reader's part of the memory they lie on disk."""
+    def _layers(self, keys: Iterable[PlacedKeys], readers: int) -> Iterator[Layer]:
+        """Keys as sorted layers; beyond this reader's part of the memory they lie on disk."""
         hand: list[tuple[Digests, Ints]] = []
         held = 0
         room = self._options.memory // readers
-        for split in splits:
-            place = known_place(np.int64(self._numbers[split.partition]), np.int64(split.bucket))
-            for digests in self._digests(split):
-                hand.append((digests, np.full(len(digests), place, np.int64)))
-                held += len(digests)
-                if held >= _HAND_KEYS:
-                    layer, hand, held = _in_order(hand), [], 0
-                    room -= len(layer) * KEY_BYTES
-                    yield layer if room > 0 else spilled([layer])
+        for partition, bucket, rows in keys:
+            place = known_place(np.int64(self._number(partition)), np.int64(bucket))
+            digests = self._digester.digests(rows)
+            hand.append((digests, np.full(len(digests), place, np.int64)))
+            held += len(digests)
+            if held >= _HAND_KEYS:
+                layer, hand, held = _in_order(hand), [], 0
+                room -= len(layer) * KEY_BYTES
+                yield layer if room > 0 else spilled([layer])
         if hand:
             yield _in_order(hand)
-
-    def _digests(self, split: Split) -> Iterator[Digests]:
-        schema = self._store.schema
-        request = ReadRequest(schema=schema, columns=tuple(schema.primary_keys))
-        for rows in read_keyed_split(self._store, split, request, Merging(schema, self._table_options)):
-            for batch in rows.to_batches():
-                if self._assigner.channels == 1:
-                    yield self._digester.digests(batch)
-                else:
-                    yield self._digester.digests(batch.filter(pa.array(self._owned(batch))))
-
-    def _owned(self, rows: pa.RecordBatch) -> Ints:
-        mine: Ints = owners_of(rows, self._store.schema, self._assigner) == self._assigner.id
-        return mine
 
     def _duplicate(self, twice: Layer) -> FormatError:
         partitions, buckets = parts_of(twice.places[:2])
@@ -378,6 +369,51 @@ class MovingKeys:
         if ours:
             self._prepared = [each for each in self._prepared if not names & each[1]]
         return ours
+
+
+def key_splits(
+    store: TableStore,
+    paths: DataPaths,
+    table_options: Mapping[str, str],
+    snapshot: Snapshot,
+    without: PartitionFilter | None = None,
+) -> list[Split]:
+    """Everything that is live, level 0 too, but for partitions that do not count and what an index has forgotten.
+
+    Raises:
+        FormatError: the metadata of the table is damaged.
+    """
+    metas = data_manifests(store.manifests, snapshot)
+    entries = live_entries(store.manifests, metas)
+    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    if without is not None:
+        entries = entries.filter(pc.invert(without.mask(entries.column("partition"))))
+    refuse_unreadable(store, snapshot, entries)
+    vectors = snapshot_vectors(store.manifests, snapshot)
+    options, merge = SplitOptions.parse(table_options), MergeOptions.parse(table_options)
+    splits = keyed_splits(entries, snapshot.id, paths, store.schema, options, merge, vectors)
+    ttl = CrossPartitionOptions.parse(table_options).index_ttl_ms
+    oldest = None if ttl is None else local_time_ms(store.env.clock) - ttl
+    return [split for split in splits if oldest is None or not _all_older(split, oldest)]
+
+
+def _all_older(split: Split, time_ms: int) -> bool:
+    return all(file.creation_time_ms is not None and file.creation_time_ms < time_ms for file in split.files)
+
+
+def read_keys(store: TableStore, table_options: Mapping[str, str], splits: Iterable[Split]) -> Iterator[PlacedKeys]:
+    """The keys of the live rows of splits, with their places.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+    """
+    schema = store.schema
+    request = ReadRequest(schema=schema, columns=tuple(schema.primary_keys))
+    merging = Merging(schema, table_options)
+    for split in splits:
+        for rows in read_keyed_split(store, split, request, merging):
+            for batch in rows.to_batches():
+                yield split.partition, split.bucket, batch
 
 
 def _in_order(hand: Sequence[tuple[Digests, Ints]]) -> Layer:

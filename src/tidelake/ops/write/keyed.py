@@ -43,7 +43,7 @@ from tidelake.ops.write.increments import joined, passing
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
 from tidelake.ops.write.restore import Restored, restore_places
-from tidelake.ops.write.routing import Place, Router
+from tidelake.ops.write.routing import Ints, Place, Router, partitions_of
 from tidelake.ops.write.rows import BATCH_ROWS
 from tidelake.ops.write.spill import Spill
 from tidelake.ops.write.tree import Running, Tree
@@ -119,12 +119,13 @@ class KeyedTableWriter:
 
     # -------------------------------------------------------------------------------------------- rows
 
-    def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
+    def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None, buckets: Ints | None = None) -> None:
         """Take in the rows of a batch.
 
         Args:
             batch: Rows of the table's columns and types.
             kinds: The kind of each row as a number (0 +I, 1 -U, 2 +U, 3 -D); all are +I when None.
+            buckets: The bucket of each row, where others have settled the rows: then they are written as they are.
 
         Raises:
             InvalidInputError: the partition has another number of buckets, a key is null, or a row cannot be merged.
@@ -132,8 +133,11 @@ class KeyedTableWriter:
         """
         self._refuse_failed()
         for start in range(0, batch.num_rows, BATCH_ROWS):
-            part = batch.slice(start, BATCH_ROWS)
-            rows = self.counted(with_kinds(part, None if kinds is None else kinds.slice(start, BATCH_ROWS)))
+            part = with_kinds(batch.slice(start, BATCH_ROWS), None if kinds is None else kinds.slice(start, BATCH_ROWS))
+            if buckets is not None:
+                self._take_in(part, buckets[start : start + BATCH_ROWS])
+                continue
+            rows = self.counted(part)
             if not rows.num_rows:
                 continue
             if self._merger is None:
@@ -151,10 +155,18 @@ class KeyedTableWriter:
         """
         return self._admission.counted(rows)
 
-    def _take_in(self, rows: pa.RecordBatch) -> None:
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The buckets that rows came to since the last `prepare`."""
+        return tuple(self._router.places)
+
+    def _take_in(self, rows: pa.RecordBatch, settled: Ints | None = None) -> None:
         self._begin()
         keys = self._round.keys
-        if keys is None:
+        if settled is not None:
+            partitions, names = partitions_of(rows, self.store.schema)
+            self._buffer.add(rows, self._router.numbers(partitions, names, settled))
+        elif keys is None:
             self._buffer.add(rows, self._router.route(rows, self._round.dynamic))
         else:
             rows, partitions, buckets = keys.settle(rows)

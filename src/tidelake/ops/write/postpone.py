@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError, StorageError, UnsupportedError
 from tidelake.expr.tree import Predicate
@@ -31,9 +32,10 @@ from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import read_data_file
 from tidelake.ops.read.keyed import KeyedRequest, Merging
 from tidelake.ops.scan.planner import find_live
-from tidelake.ops.scan.postponed import PostponeOptions, in_arrival_order, staged_entries
+from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, in_arrival_order, staged_entries
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.admission import Admission, try_retraction
+from tidelake.ops.write.bucket_counts import count_entries
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.local_merge import with_kinds
@@ -45,8 +47,22 @@ from tidelake.spec.schema import Schema
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
-__all__ = ["DecidingWriter", "StagingWriter", "refuse_waiting", "staged_rows"]
+__all__ = [
+    "DecidingWriter",
+    "Sizes",
+    "StagingWriter",
+    "plan_rescales",
+    "refuse_waiting",
+    "remove_staged",
+    "staged_rows",
+    "staged_sizes",
+    "staged_split",
+]
 
+Sizes = dict[bytes, tuple[int, int]]
+"""Rows and bytes that wait, by partition."""
+Rescale = Callable[[Mapping[bytes, int]], None]
+"""Deals the rows of partitions to other numbers of buckets."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _USER_MAX: Final = 100
 _NO_SEQUENCE: Final = -1
@@ -214,14 +230,18 @@ class DecidingWriter:
         *,
         overwrite: bool = False,
         user: str | None = None,
+        rescale: Rescale | None = None,
     ) -> None:
         """Look at the options; nothing is read before the first row.
+
+        `rescale` is asked to give partitions more buckets where the rows need far more than there are.
 
         Raises:
             InvalidInputError: an option has a value that is none of its.
             UnsupportedError: the table is of a kind that is not written yet.
         """
         self._store, self._paths, self._options, self._user = store, paths, options, user
+        self._rescale = rescale
         self._overwrite = overwrite
         self._postpone = PostponeOptions.parse(options)
         self._admission = Admission(options)
@@ -293,7 +313,12 @@ class DecidingWriter:
         if self._writer is not None:
             return self._writer
         self._staged = self._staging.prepare() if self._staging is not None else []
-        writer = self._writer = self._decided(self._wanted())
+        sizes = self._sizes()
+        if self._rescale is not None and not self._overwrite:
+            more = plan_rescales(self._store, self._options, sizes)
+            if more:
+                self._rescale(more)
+        writer = self._writer = self._decided(self._postpone.batch_counts(sizes))
         for rows, kinds in self._rows():
             writer.write(rows, kinds)
         self._held, self._held_bytes = [], 0
@@ -304,37 +329,68 @@ class DecidingWriter:
             self._store, self._paths, self._options, self._overwrite, user=self._user, counts=counts
         )
 
-    def _wanted(self) -> dict[bytes, int]:
-        """The number of buckets that each partition would need for these rows alone."""
-        found: dict[bytes, tuple[int, int]] = {}
-        for message in self._staged:
-            files = message.data.new_files
-            found[message.partition] = (sum(f.row_count for f in files), sum(f.file_size for f in files))
+    def _sizes(self) -> Sizes:
+        """What there is for each partition."""
+        found = staged_sizes(self._staged)
         for rows in self._held:
             numbers, names = partitions_of(rows, self._store.schema)
             for name, count in zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True):
                 more, size = found.get(name, (0, 0))
                 found[name] = (more + count, size + rows.nbytes * count // max(rows.num_rows, 1))
-        decide = self._postpone.batch_buckets_for
-        return {partition: decide(rows=rows, size=size) for partition, (rows, size) in found.items()}
+        return found
 
     def _rows(self) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         for rows in self._held:
             yield rows.drop_columns([KIND]), rows.column(KIND)
         for message in self._staged:
-            yield from staged_rows(self._store, _split(message, self._paths))
+            yield from staged_rows(self._store, staged_split(message, self._paths))
 
     def _forget(self) -> None:
-        """Staged files have served; what the storage does not let us remove is found by orphan cleaning."""
-        for message in self._staged:
-            split = _split(message, self._paths)
-            for file in split.files:
-                with suppress(StorageError):
-                    self._store.env.io.delete(split.path_of(file))
+        remove_staged(self._store, self._paths, self._staged)
         self._staged, self._staging = [], None
 
 
-def _split(message: CommitMessage, paths: DataPaths) -> Split:
+def plan_rescales(store: TableStore, options: Mapping[str, str], sizes: Sizes) -> dict[bytes, int]:
+    """The partitions that have far too few buckets for what a batch brings, and the number that each should have.
+
+    Raises:
+        FormatError: the metadata of the table is damaged.
+    """
+    snapshot = store.snapshots.latest()
+    if snapshot is None:
+        return {}
+    postpone = PostponeOptions.parse(options)
+    entries = count_entries(store, snapshot)
+    there = bucket_counts(entries.filter(pc.greater_equal(entries.column("bucket"), 0)), postpone)
+    found = {
+        partition: postpone.more_buckets_for(there[partition], rows=rows, size=size)
+        for partition, (rows, size) in sizes.items()
+        if partition in there
+    }
+    return {partition: count for partition, count in found.items() if count is not None}
+
+
+def staged_sizes(messages: Iterable[CommitMessage]) -> Sizes:
+    """Rows and bytes of staged files, by partition."""
+    found: Sizes = {}
+    for message in messages:
+        files = message.data.new_files
+        rows, size = found.get(message.partition, (0, 0))
+        found[message.partition] = rows + sum(f.row_count for f in files), size + sum(f.file_size for f in files)
+    return found
+
+
+def remove_staged(store: TableStore, paths: DataPaths, messages: Iterable[CommitMessage]) -> None:
+    """Remove staged files that no commit names; what the storage does not let us remove is found by orphan cleaning."""
+    for message in messages:
+        split = staged_split(message, paths)
+        for file in split.files:
+            with suppress(StorageError):
+                store.env.io.delete(split.path_of(file))
+
+
+def staged_split(message: CommitMessage, paths: DataPaths) -> Split:
+    """The staged files of a message."""
     return Split(
         snapshot_id=0,
         partition=message.partition,

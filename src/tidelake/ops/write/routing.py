@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.write.assign import DynamicBuckets
-from tidelake.ops.write.bucket_counts import PartitionBuckets
+from tidelake.ops.write.bucket_counts import BucketCounts
 from tidelake.spec.binary_hash import hash_rows
 from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
 from tidelake.spec.bucket import assign_buckets
@@ -35,7 +35,7 @@ class Router:
 
     schema: Schema
     buckets: BucketOptions
-    counts: PartitionBuckets
+    counts: BucketCounts
     places: list[Place] = field(default_factory=list)
     _numbers: dict[Place, int] = field(default_factory=dict)
 
@@ -46,13 +46,19 @@ class Router:
             InvalidInputError: the bucket of a row cannot be told.
             FormatError: an index file of dynamic buckets is missing or damaged.
         """
+        if dynamic is None:
+            return self.numbers(*self.found(rows))
         partitions, names = partitions_of(rows, self.schema)
-        buckets = (
-            self._fixed(rows, partitions, names)
-            if dynamic is None
-            else self._assigned(rows, partitions, names, dynamic)
-        )
-        return self.numbers(partitions, names, buckets)
+        return self.numbers(partitions, names, self._assigned(rows, partitions, names, dynamic))
+
+    def found(self, rows: pa.RecordBatch) -> tuple[Ints, list[bytes], Ints]:
+        """The number of each row's partition, the partitions by number, and the bucket of each row by its hash.
+
+        Raises:
+            InvalidInputError: the bucket of a row cannot be told.
+        """
+        partitions, names = partitions_of(rows, self.schema)
+        return partitions, names, self._fixed(rows, partitions, names)
 
     def numbers(self, partitions: Ints, names: Sequence[bytes], buckets: Ints) -> Ints:
         """The number of the place of each row: of the partition with its number among `names`, and of the bucket."""

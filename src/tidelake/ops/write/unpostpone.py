@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow.compute as pc
 
@@ -28,7 +28,7 @@ from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.postpone import staged_rows
 from tidelake.spec.snapshot import Snapshot
 
-__all__ = ["ReplayPlan", "plan_replay", "replay_options", "run_replay"]
+__all__ = ["ReplayHands", "ReplayPlan", "folded", "plan_replay", "replay_options", "run_replay"]
 
 _ROUNDS_MAX: Final = 5
 _OVERTAKEN: Final = frozenset({"strict-mode", "file-deleted", "file-conflict", "key-range", "bucket-count"})
@@ -43,6 +43,20 @@ class ReplayPlan:
     staged: tuple[Split, ...]
     counts: dict[bytes, int]
     due: tuple[tuple[bytes, int], ...]
+
+
+class ReplayHands(Protocol):
+    """Who replays the rows of a plan where this process does not."""
+
+    def replay(self, job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None) -> list[CommitMessage]:
+        """Write the rows to their buckets, compact these and those that are due, and describe it bucket by bucket.
+
+        What was written is removed again if that fails.
+
+        Raises:
+            FormatError: a file is missing or damaged.
+            StorageError: the storage, or what carries the work out, failed.
+        """
 
 
 def plan_replay(job: Job, choice: Choice = EVERYTHING, *, full: bool = False) -> ReplayPlan | None:
@@ -80,9 +94,12 @@ def run_replay(
     choice: Choice = EVERYTHING,
     *,
     full: bool = False,
+    hands: ReplayHands | None = None,
     progress: Progress | None = None,
 ) -> CommitResult | None:
     """Give the rows that wait their buckets and commit it; None if no row waits.
+
+    `hands` replay the rows; without any, this process does.
 
     Raises:
         CommitConflictError: others were faster every time; nothing was changed.
@@ -94,13 +111,14 @@ def run_replay(
         if plan is None:
             return None
         try:
-            messages = _replayed(job, plan, full=full, progress=progress)
+            written = (hands or _InProcess()).replay(job, plan, full=full, progress=progress)
         except (FormatError, NotFoundError):
             if attempt == _ROUNDS_MAX or job.store.snapshots.latest() == plan.snapshot:
                 raise
             continue  # another job replaced a file and expired it while it was read
+        messages = (*map(_taken_out, plan.staged), *written)
         try:
-            return committer_for(plan).commit(Committable(messages=tuple(messages)))
+            return committer_for(plan).commit(Committable(messages=messages))
         except REFUSALS as error:
             remove_files(job, messages)
             overtaken = isinstance(error, CommitConflictError) and error.code in _OVERTAKEN
@@ -109,23 +127,26 @@ def run_replay(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _replayed(job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None) -> list[CommitMessage]:
-    options = {**job.options, "write-only": "false"}
-    writer = KeyedTableWriter(job.store, job.paths, options, base_id=plan.snapshot.id, counts=plan.counts)
-    try:
-        for number, split in enumerate(plan.staged, start=1):
-            for rows, kinds in staged_rows(job.store, split):
-                writer.write(rows, kinds)
-            if progress:
-                progress(number, len(plan.staged))
-        for partition, bucket in _touched(plan) if full else plan.due:
-            writer.compact(partition, bucket, full=full)
-        written = writer.prepare()
-    except BaseException:
-        writer.abort()
-        raise
-    folded = [_folded(job, message) for message in written]
-    return [*(_taken_out(split) for split in plan.staged), *folded]
+class _InProcess:
+    """Replays rows one partition after the other."""
+
+    def replay(self, job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None) -> list[CommitMessage]:
+        """Write all rows with one writer."""
+        options = {**job.options, "write-only": "false"}
+        writer = KeyedTableWriter(job.store, job.paths, options, base_id=plan.snapshot.id, counts=plan.counts)
+        try:
+            for number, split in enumerate(plan.staged, start=1):
+                for rows, kinds in staged_rows(job.store, split):
+                    writer.write(rows, kinds)
+                if progress:
+                    progress(number, len(plan.staged))
+            for partition, bucket in _touched(plan) if full else plan.due:
+                writer.compact(partition, bucket, full=full)
+            written = writer.prepare()
+        except BaseException:
+            writer.abort()
+            raise
+        return [folded(job, message) for message in written]
 
 
 def _touched(plan: ReplayPlan) -> list[tuple[bytes, int]]:
@@ -143,7 +164,7 @@ def _taken_out(split: Split) -> CommitMessage:
     )
 
 
-def _folded(job: Job, message: CommitMessage) -> CommitMessage:
+def folded(job: Job, message: CommitMessage) -> CommitMessage:
     """What was written and what was compacted as one compaction; files that no commit will ever name are removed."""
     written = {(file.file_name, file.level): file for file in message.data.new_files}
     before = tuple(f for f in message.compact.before if written.pop((f.file_name, f.level), None) is None)

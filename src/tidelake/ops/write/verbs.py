@@ -70,6 +70,8 @@ class Target:
     store: TableStore
     paths: DataPaths
     options: Mapping[str, str]
+    rescale: Callable[[Mapping[bytes, int]], None] | None = None
+    """Gives partitions other numbers of buckets, for writes that find far too few where that is left to them."""
 
     @property
     def files(self) -> FileOptions:
@@ -125,7 +127,9 @@ class Target:
 
             if numbered or not PostponeOptions.parse(self.options).batch_fixed:
                 return StagingWriter(self.store, self.paths, self.options, user)
-            return DecidingWriter(self.store, self.paths, self.options, overwrite=overwrite, user=user)
+            return DecidingWriter(
+                self.store, self.paths, self.options, overwrite=overwrite, user=user, rescale=self.rescale
+            )
         if self.is_keyed:
             from tidelake.ops.write.keyed import KeyedTableWriter
 

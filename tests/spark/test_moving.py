@@ -1,0 +1,237 @@
+"""Keys that move between partitions, written by Spark: one row per key, as if this process had written them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidelake.catalog.filesystem import Lake
+from tidelake.engines.spark import write as writing
+from tidelake.engines.spark.assign import check_marks
+from tidelake.engines.spark.moving import Dealing, KeyReading, Moving, Settling
+from tidelake.engines.spark.parcels import delivered, opened, packed, tasks_of
+from tidelake.engines.spark.receive import Receiving
+from tidelake.engines.spark.remote import TableRef
+from tidelake.errors import CommitConflictError, InvalidInputError
+
+COLUMNS = {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "INT", "w": "STRING"}
+FRAME = "dt string, id int, v int, w string"
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "partial-update": {},
+    "aggregation": {"fields.v.aggregate-function": "sum", "fields.w.aggregate-function": "last_non_null_value"},
+    "first-row": {},
+}
+
+
+def create(lake: Lake, name: str, engine: str = "deduplicate", **options: str) -> Any:
+    given = {"bucket": "-1", "dynamic-bucket.target-row-num": "4", "merge-engine": engine, **ENGINES[engine]}
+    return lake.create_table(
+        f"db.{name}", COLUMNS, primary_key=["id"], partition_by=["dt"], options={**given, **options}
+    )
+
+
+def shown(table: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+def data_files(table: Any) -> set[str]:
+    return {path.name for path in Path(table.location).rglob("data-*")}
+
+
+def drawn(lot: np.random.Generator, count: int) -> list[tuple[Any, ...]]:
+    """Rows of keys, each once, so that the order between tasks does not matter."""
+    keys = lot.permutation(40)[:count].tolist()
+    return [("xyz"[lot.integers(0, 3)], key, int(lot.integers(0, 100)), f"w{key}") for key in keys]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_moves_keys_as_in_process(spark: Any, lake: Lake, engine: str) -> None:
+    by_spark, twin = create(lake, "s", engine), create(lake, "p", engine)
+    lot = np.random.default_rng(7)
+    for turn in range(3):
+        rows = drawn(lot, 25)
+        by_spark.write(spark.createDataFrame(rows, FRAME).repartition(3))
+        twin.write([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+        if turn == 1:
+            by_spark.compact(full=True, on=spark)
+        assert shown(by_spark) == shown(twin)
+    assert len({row[1] for row in shown(by_spark)}) == len(shown(by_spark))
+    report = by_spark.check(deep=True, rows=True)
+    assert report.ok, report
+    by_spark.write([{"dt": "new", "id": 1, "v": 1, "w": "in process"}])  # finds no key twice
+    assert len({row[1] for row in shown(by_spark)}) == len(shown(by_spark))
+
+
+def test_rows_of_one_key_keep_their_order_and_deletions_count(spark: Any, lake: Lake) -> None:
+    table = create(lake, "t")
+    table.write([{"dt": "x", "id": n, "v": 0, "w": "old"} for n in range(6)])
+    steps = [
+        ("+I", "y", 0, 1, "a"),
+        ("+I", "x", 0, 2, "b"),
+        ("+I", "y", 1, 1, "a"),
+        ("-D", "y", 1, 1, "a"),
+        ("+I", "z", 2, 1, "a"),
+        ("+I", "z", 2, 2, "b"),
+        ("-D", "x", 3, 0, "old"),
+        ("+I", "y", 3, 5, "again"),
+    ]
+    table.write(spark.createDataFrame(steps, f"kind string, {FRAME}").coalesce(1), row_kind="kind")
+    assert shown(table) == [
+        ("x", 0, 2, "b"),
+        ("x", 4, 0, "old"),
+        ("x", 5, 0, "old"),
+        ("y", 3, 5, "again"),
+        ("z", 2, 2, "b"),
+    ]
+    assert table.check(deep=True, rows=True).ok
+    assert "deleted" in str(table.why(id=1, dt="x")) or table.why(id=1, dt="x") is not None
+
+
+def test_overwrites_replace_the_table_or_partitions_and_double_no_key(spark: Any, lake: Lake) -> None:
+    table = create(lake, "t")
+    table.write(spark.createDataFrame([(dt, n, 0, "old") for n, dt in enumerate("xxyyz")], FRAME))
+    table.write(spark.createDataFrame([("y", 2, 1, "new"), ("y", 9, 1, "new")], FRAME), mode="overwrite-dynamic")
+    assert [row[1] for row in shown(table)] == [0, 1, 2, 9, 4]
+    before = data_files(table)
+    for how in ({"mode": "overwrite-dynamic"}, {"mode": "overwrite", "partition": {"dt": "y"}}):
+        with pytest.raises(InvalidInputError) as told:
+            table.write(spark.createDataFrame([("y", 0, 1, "new")], FRAME), **how)
+        assert told.value.code == "key-elsewhere"
+    assert data_files(table) == before
+    table.write(spark.createDataFrame([("y", 7, 1, "new")], FRAME), mode="overwrite", partition={"dt": "y"})
+    assert [row[1] for row in shown(table)] == [0, 1, 7, 4]
+    table.write(spark.createDataFrame([("y", 0, 1, "all")], FRAME), mode="overwrite")
+    assert shown(table) == [("y", 0, 1, "all")]
+    assert table.check(deep=True, rows=True).ok
+
+
+def test_values_that_do_not_fit_are_told_as_in_process_and_leave_nothing(spark: Any, lake: Lake) -> None:
+    table, first = create(lake, "t"), create(lake, "f", "first-row")
+    with pytest.raises(InvalidInputError, match="must not be null"):
+        table.write(spark.createDataFrame([("x", 1, 1, ""), ("x", None, 1, "")], FRAME))
+    with pytest.raises(InvalidInputError, match="takes no deletions"):
+        first.write(spark.createDataFrame([("-D", "x", 1, 1, "")], f"kind string, {FRAME}"), row_kind="kind")
+    assert data_files(table) | data_files(first) == set()
+
+
+def test_keys_that_another_job_moved_first_are_settled_again(
+    spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(lake, "t")
+    table.write([{"dt": "x", "id": 1, "v": 0, "w": ""}])
+    known, others = writing._written, iter("yz")
+
+    def overtaken(*args: Any) -> Any:
+        messages = known(*args)
+        for dt in others:
+            table.write([{"dt": dt, "id": 1, "v": 1, "w": "other"}])
+            break
+        return messages
+
+    monkeypatch.setattr(writing, "_written", overtaken)
+    table.write(spark.createDataFrame([("w", 1, 2, "spark"), ("w", 2, 2, "spark")], FRAME))
+    assert shown(table) == [("w", 1, 2, "spark"), ("w", 2, 2, "spark")]
+    assert list(others) == []  # it took two rounds to be alone
+    live = set(table.files()["file_name"].to_pylist())
+    assert table.check(deep=True, rows=True).ok
+    assert live <= data_files(table)
+
+
+def test_a_write_whose_owners_ran_twice_is_run_again(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(lake, "t")
+    frame = spark.createDataFrame([("x", n, n, "") for n in range(12)], FRAME)
+    answers = iter([False, True])
+    monkeypatch.setattr(writing, "check_marks", lambda marks: check_marks(marks) and next(answers))
+    table.write(frame)
+    assert [row[1] for row in shown(table)] == list(range(12))
+    assert len(data_files(table)) == table.files().num_rows
+    monkeypatch.setattr(writing, "check_marks", lambda _: False)
+    with pytest.raises(CommitConflictError, match="ran twice"):
+        table.write(frame)
+
+
+# ------------------------------------------------------------------------------------------------ tasks on their own
+
+
+def plan_of(table: Any, owners: int = 3) -> tuple[TableRef, Moving]:
+    return TableRef.of(table.name, table.store, {}), Moving.of(table, overwrite=False, cores=owners)
+
+
+def dealt(ref: TableRef, plan: Moving, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+    batch = pa.RecordBatch.from_pylist(rows)
+    return list(Dealing(ref, None, plan.assigners[0]).run(iter([batch])))
+
+
+def test_every_key_is_sent_to_one_owner_and_no_owner_gets_all(lake: Lake) -> None:
+    table = create(lake, "t")
+    table.write([{"dt": "xy"[n % 2], "id": n, "v": n, "w": ""} for n in range(30)])
+    ref, plan = plan_of(table)
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.known)))})
+    keys = list(opened(KeyReading(ref, plan.known, plan.assigners[0]).run(iter([numbers]))))
+    rows = list(opened(dealt(ref, plan, [{"dt": "z", "id": n, "v": 1, "w": ""} for n in range(30)])))
+    owner_of = {key: parcel.task for parcel in keys for key in parcel.rows.column("id").to_pylist()}
+    assert sorted(owner_of) == list(range(30))
+    assert set(owner_of.values()) == {0, 1, 2}
+    assert owner_of == {key: parcel.task for parcel in rows for key in parcel.rows.column("id").to_pylist()}
+    assert all(key.rank < row.rank for key in keys for row in rows)
+
+
+def test_a_settling_task_that_runs_again_gives_the_same_rows_with_another_mark(lake: Lake) -> None:
+    table = create(lake, "t")
+    ref, plan = plan_of(table, owners=1)
+    rows = dealt(ref, plan, [{"dt": "xyx"[n % 3], "id": n % 7, "v": n, "w": ""} for n in range(20)])
+    runs = [list(opened(Settling(ref, plan.assigners, 4).run(iter(rows)))) for _ in range(2)]
+    first, second = ([(each.task, each.rows) for each in run] for run in runs)
+    assert first == second
+    marks = [{each.mark for each in run} for run in runs]
+    assert [len(each) for each in marks] == [1, 1]
+    assert not check_marks([*marks[0], *marks[1]])
+    done = [pickle.loads(batch.column("done")[0].as_py()) for batch in Receiving(ref, 0).run(_boxed(runs[0]))]
+    again = [pickle.loads(batch.column("done")[0].as_py()) for batch in Receiving(ref, 0).run(_boxed(runs[0]))]
+    table.new_commit().commit(done[0].messages)  # what the other run left belongs to nobody
+    assert len(data_files(table)) == 2 * table.files().num_rows
+    assert sum(len(each.messages) for each in again) == len(done[0].messages)
+    assert [row[1:3] for row in shown(table)] == [(0, 14), (3, 17), (6, 13), (5, 19), (2, 16), (1, 15), (4, 18)] or {
+        row[1]: row[2] for row in shown(table)
+    } == {0: 14, 1: 15, 2: 16, 3: 17, 4: 18, 5: 19, 6: 13}
+
+
+def _boxed(parcels: list[Any]) -> Any:
+    """Parcels of all tasks as one task would get them."""
+    for each in parcels:
+        yield packed(each.rows, np.zeros(each.rows.num_rows, np.int64), rank=each.rank, mark=each.mark)
+
+
+def test_parcels_hold_rows_in_their_order_and_types(spark: Any) -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {"n": pa.array(range(7)), "t": pa.array([None, *range(1, 7)], pa.timestamp("ns"))}
+    )
+    tasks = np.array([2, 0, 2, 2, 0, 0, 2])
+    parcels = {each.task: each.rows for each in opened([packed(rows, tasks, rank=5)])}
+    assert parcels[0] == rows.take(pa.array([1, 4, 5]))
+    assert parcels[2] == rows.take(pa.array([0, 2, 3, 6]))
+    frame = spark.createDataFrame(
+        [(n % 2, 9 - n, 0, b"") for n in range(9)], "task int, rank bigint, mark bigint, rows binary"
+    )
+    found = delivered(frame, 2, ordered=True).rdd.glom().collect()
+    assert [[row.rank for row in task] for task in found] == [[1, 3, 5, 7, 9], [2, 4, 6, 8]]
+
+
+def test_the_task_of_a_bucket_is_the_same_whoever_asks() -> None:
+    one = tasks_of(np.array([0, 1, 1]), [b"x", b"y"], np.array([0, 0, 1]), 8)
+    other = tasks_of(np.array([2, 0]), [b"y", b"z", b"x"], np.array([0, 1]), 8)
+    assert (one[0], one[2]) == (other[0], other[1])
+
+
+def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
+    table = create(lake, "t")
+    table.write([{"dt": "x", "id": 1, "v": 1, "w": ""}])
+    job = writing._Job.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
+    assert job.moving is not None
+    assert pickle.loads(pickle.dumps(job)) == job
