@@ -90,7 +90,6 @@ def test_rows_of_one_key_keep_their_order_and_deletions_count(spark: Any, lake: 
         ("z", 2, 2, "b"),
     ]
     assert table.check(deep=True, rows=True).ok
-    assert "deleted" in str(table.why(id=1, dt="x")) or table.why(id=1, dt="x") is not None
 
 
 def test_overwrites_replace_the_table_or_partitions_and_double_no_key(spark: Any, lake: Lake) -> None:
@@ -197,9 +196,7 @@ def test_a_settling_task_that_runs_again_gives_the_same_rows_with_another_mark(l
     table.new_commit().commit(done[0].messages)  # what the other run left belongs to nobody
     assert len(data_files(table)) == 2 * table.files().num_rows
     assert sum(len(each.messages) for each in again) == len(done[0].messages)
-    assert [row[1:3] for row in shown(table)] == [(0, 14), (3, 17), (6, 13), (5, 19), (2, 16), (1, 15), (4, 18)] or {
-        row[1]: row[2] for row in shown(table)
-    } == {0: 14, 1: 15, 2: 16, 3: 17, 4: 18, 5: 19, 6: 13}
+    assert {row[1]: row[2] for row in shown(table)} == {0: 14, 1: 15, 2: 16, 3: 17, 4: 18, 5: 19, 6: 13}
 
 
 def _boxed(parcels: list[Any]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import write as writing
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError
 from tidelake.index.hash_index import decode_hash_index
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.write.assign import hash_entries
@@ -135,22 +135,6 @@ def test_dynamic_buckets_that_owners_share_are_shuffled_twice(spark: Any, lake: 
     assert [(row["id"], row["v"]) for row in rows_of(table, "id")] == [(n, 2) for n in range(90)]
     _check_index(table)
     assert healthy(table)
-
-
-@pytest.mark.parametrize(
-    ("options", "partition"),
-    [({"bucket": "-2"}, None), ({"bucket": "-1"}, ["p"])],
-    ids=["postponed", "keys that move"],
-)
-@pytest.mark.usefixtures("no_job")
-def test_kinds_of_tables_that_spark_does_not_write_are_refused_before_a_job(
-    spark: Any, lake: Lake, options: dict[str, str], partition: list[str] | None
-) -> None:
-    columns = {"p": "INT", "id": "INT"}
-    table = lake.create_table("db.t", columns, primary_key=["id"], partition_by=partition or [], options=options)
-    with pytest.raises(UnsupportedError, match="not written by Spark yet") as caught:
-        table.write(spark.createDataFrame([(1, 1)], "p int, id int"))
-    assert caught.value.facts["option"] == "bucket"
 
 
 # ------------------------------------------------------------------------------------------------ engines and kinds

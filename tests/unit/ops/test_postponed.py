@@ -389,3 +389,57 @@ def test_rows_that_wait_are_newer_also_where_files_of_a_bucket_share_sequence_nu
 def _renumbered(file: DataFile) -> DataFile:
     """The metadata of a file that claims to begin where others are."""
     return replace(file, min_sequence=0)
+
+
+# ------------------------------------------------------------------------------------------------ far too few buckets
+
+
+def test_a_partition_gets_more_buckets_only_if_it_needs_many_times_those_it_has() -> None:
+    options = PostponeOptions.parse({"postpone.target-row-num-per-bucket": "10"})
+    assert options.more_buckets_for(1, rows=320, size=0) is None
+    assert options.more_buckets_for(1, rows=321, size=0) == 64
+    assert options.more_buckets_for(2, rows=640, size=0) is None
+    few = PostponeOptions.parse(
+        {
+            "postpone.target-row-num-per-bucket": "1",
+            "postpone.batch-write-fixed-bucket.rescale-load-factor": "1",
+            "postpone.batch-write-fixed-bucket.max-parallelism": "4",
+        }
+    )
+    assert few.more_buckets_for(2, rows=3, size=0) == 4
+    assert few.more_buckets_for(4, rows=9, size=0) is None  # there may be no more
+    assert PostponeOptions.parse({"postpone.default-bucket-num": "64"}).more_buckets_for(1, rows=9, size=9) is None
+
+
+def test_a_batch_rescales_partitions_with_far_too_few_buckets_first_and_an_overwrite_does_not() -> None:
+    factor = {"postpone__batch_write_fixed_bucket__rescale_load_factor": "2"}
+    table = create(partitioned=True, postpone__target_row_num_per_bucket="4", **factor)
+    table.write([*rows((0, "old"), dt="a"), *rows((0, "old"), dt="b")])
+    stage(table, rows((7, "waits"), dt="a"), 1)
+    table.write([*rows(*((n, "new") for n in range(9)), dt="a"), *rows(*((n, "new") for n in range(8)), dt="b")])
+    real = [(bucket, total) for bucket, total in facts(table, "bucket", "total_buckets") if bucket >= 0]
+    assert {total for _, total in real} == {1, 4}
+    kinds = [table.store.snapshots.get(n).commit_kind for n in range(3, 5)]
+    assert kinds == [CommitKind.OVERWRITE, CommitKind.APPEND]
+    assert len(shown(table)) == 17
+    assert len(merged(table)) == 17  # the row that waits is one of them
+    assert ("a", 7, "waits") in merged(table)
+    table.write(rows(*((n, "all") for n in range(40)), dt="b"), mode="overwrite")
+    assert table.latest_snapshot().id == 5
+
+
+def test_a_rescale_that_another_job_overtakes_leaves_the_buckets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {
+        "postpone__batch_write_fixed_bucket__rescale_load_factor": "1",
+        "postpone__target_row_num_per_bucket": "2",
+    }
+    table = create(**options)
+    table.write(rows((0, "old")))
+
+    def overtaken(*_: object) -> None:
+        raise CommitConflictError("others were faster")
+
+    monkeypatch.setattr(Table, "_rescaled", overtaken)
+    table.write(rows(*((n, "new") for n in range(9))))
+    assert {total for (total,) in facts(table, "total_buckets")} == {1}
+    assert len(shown(table)) == 9

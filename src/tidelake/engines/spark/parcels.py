@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -45,18 +46,16 @@ def packed(rows: pa.RecordBatch, tasks: Ints, *, rank: int, mark: int = 0) -> pa
     if len(numbers) > 1:
         rows = rows.take(pa.array(order))
     bounds = [*starts.tolist(), rows.num_rows]
-    parts = [_bytes(rows.slice(start, bounds[at + 1] - start)) for at, start in enumerate(starts.tolist())]
-    same = [np.full(len(parts), each, np.int64) for each in (rank, mark)]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(numbers.astype(np.int32)), *map(pa.array, same), pa.array(parts, pa.binary())], schema=_SCHEMA
-    )
-
-
-def _bytes(rows: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    return sink.getvalue()
+    sink, ends = pa.BufferOutputStream(), [0]
+    for start, end in pairwise(bounds):
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows.slice(start, end - start))
+        ends.append(sink.tell())
+    count = len(numbers)
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    data = pa.Array.from_buffers(pa.binary(), count, [None, offsets, sink.getvalue()])
+    same = (pa.array(np.full(count, each, np.int64)) for each in (rank, mark))
+    return pa.RecordBatch.from_arrays([pa.array(numbers.astype(np.int32)), *same, data], schema=_SCHEMA)
 
 
 def opened(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
