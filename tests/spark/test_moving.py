@@ -54,11 +54,11 @@ def drawn(lot: np.random.Generator, count: int) -> list[tuple[Any, ...]]:
 def test_every_engine_moves_keys_as_in_process(spark: Any, lake: Lake, engine: str) -> None:
     by_spark, twin = create(lake, "s", engine), create(lake, "p", engine)
     lot = np.random.default_rng(7)
-    for turn in range(3):
+    for turn in range(2):
         rows = drawn(lot, 25)
-        by_spark.write(spark.createDataFrame(rows, FRAME).repartition(3))
+        by_spark.write(spark.createDataFrame(rows, FRAME))
         twin.write([dict(zip(COLUMNS, row, strict=True)) for row in rows])
-        if turn == 1:
+        if turn == 0 and engine == "aggregation":
             by_spark.compact(full=True, on=spark)
         assert shown(by_spark) == shown(twin)
     assert len({row[1] for row in shown(by_spark)}) == len(shown(by_spark))
