@@ -18,10 +18,15 @@ import pytest
 import tidelake as tl
 
 ROWS = 400
+KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "buckets": ([], {"bucket": "4"}),
+    "keys that move": (["v"], {"bucket": "-1"}),
+    "postponed": ([], {"bucket": "-2", "postpone.target-row-num-per-bucket": "100"}),
+}
 
 
 class Misbehaving:
-    """A task that does its work and then, the first time for each part of the rows, does not say so."""
+    """A task that does its work and then, the first time in each stage and part of the rows, does not say so."""
 
     def __init__(self, task: Any, how: str, marks: str) -> None:
         self.task, self.how, self.marks = task, how, marks
@@ -32,7 +37,7 @@ class Misbehaving:
         done = list(self.task.run(batches))
         context = TaskContext.get()
         assert context is not None
-        mark = Path(self.marks) / str(context.partitionId())
+        mark = Path(self.marks) / f"{context.stageId()}-{context.partitionId()}"
         first = not mark.exists()
         mark.touch()
         if first and self.how == "fails":
@@ -56,7 +61,7 @@ def job(how: str, lake: str, marks: str) -> None:
         "spark.speculation.minTaskRuntime": "100ms",
     }
     spark = tl.spark(found, master="local-cluster[2,1,512]", conf=conf)
-    frame = spark.range(0, ROWS, 1, 2).selectExpr("id", "concat('v', id) v")
+    frame = spark.range(0, ROWS, 1, 2).selectExpr("id", "concat('v', id % 4) v")
     kind = type(frame)
     known = kind.mapInArrow
 
@@ -70,18 +75,31 @@ def job(how: str, lake: str, marks: str) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("how", ["fails", "dies", "lingers"])
-def test_rows_count_once_however_often_their_task_ran(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("buckets", "fails"),
+        ("buckets", "dies"),
+        ("buckets", "lingers"),
+        ("keys that move", "fails"),
+        ("keys that move", "dies"),
+        ("postponed", "fails"),
+        ("postponed", "dies"),
+    ],
+)
+def test_rows_count_once_however_often_their_task_ran(tmp_path: Path, kind: str, how: str) -> None:
     lake = tl.connect(tmp_path / "lake", storage={"durability": "none"})
     lake.create_database("db")
-    table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options={"bucket": "4"})
+    partitions, options = KINDS[kind]
+    columns = {"id": "BIGINT", "v": "STRING"}
+    table = lake.create_table("db.t", columns, primary_key=["id"], partition_by=partitions, options=options)
     marks = tmp_path / "marks"
     marks.mkdir()
     program = [sys.executable, __file__, how, str(tmp_path / "lake"), str(marks)]
     ran = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr[-4000:]
     rows = table.to_arrow().sort_by("id").to_pylist()
-    assert rows == [{"id": number, "v": f"v{number}"} for number in range(ROWS)]
+    assert rows == [{"id": number, "v": f"v{number % 4}"} for number in range(ROWS)]
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert snapshot.id == 1

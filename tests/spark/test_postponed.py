@@ -13,6 +13,7 @@ import pytest
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import write as writing
 from tidelake.errors import FormatError, InvalidInputError
+from tidelake.ops.write import unpostpone
 from tidelake.spec.snapshot import CommitKind
 
 COLUMNS = {"p": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"}
@@ -245,6 +246,28 @@ def test_a_staged_file_that_is_gone_is_told_and_nothing_is_left_behind(spark: An
     lost.write_bytes(data)
     table.compact(on=spark)
     assert len(shown(table)) == 18
+
+
+def test_a_compaction_on_spark_that_is_overtaken_is_planned_again(
+    spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(lake)
+    table.write(dicts(rows("a", 0, 3, "1")), commit_user="u", identifier=1)
+    known, plans = unpostpone._replayed, []
+
+    def overtaken(*args: Any, **more: Any) -> Any:
+        messages = known(*args, **more)
+        plans.append(len(messages))
+        if len(plans) == 1:
+            lake.table("db.t").write(dicts([("a", 1, "batch"), ("a", 9, "batch")]))
+        return messages
+
+    monkeypatch.setattr(unpostpone, "_replayed", overtaken)
+    table.compact(on=spark)
+    assert len(plans) == 2
+    assert shown(table) == [*rows("a", 0, 3, "1"), ("a", 9, "batch")]  # what waits is newer
+    assert len(data_files(table)) == len(set(table.files()["file_name"].to_pylist())) + 2  # staged, and the batch
+    assert table.check(deep=True, rows=True).ok
 
 
 def test_the_data_source_stages_rows(spark: Any, lake: Lake) -> None:

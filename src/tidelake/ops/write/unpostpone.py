@@ -111,20 +111,26 @@ def run_replay(
         if plan is None:
             return None
         try:
-            written = (hands or _InProcess()).replay(job, plan, full=full, progress=progress)
+            messages = _replayed(job, plan, full=full, hands=hands, progress=progress)
         except (FormatError, NotFoundError):
             if attempt == _ROUNDS_MAX or job.store.snapshots.latest() == plan.snapshot:
                 raise
             continue  # another job replaced a file and expired it while it was read
-        messages = (*map(_taken_out, plan.staged), *written)
         try:
-            return committer_for(plan).commit(Committable(messages=messages))
+            return committer_for(plan).commit(Committable(messages=tuple(messages)))
         except REFUSALS as error:
             remove_files(job, messages)
             overtaken = isinstance(error, CommitConflictError) and error.code in _OVERTAKEN
             if attempt == _ROUNDS_MAX or not overtaken:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _replayed(
+    job: Job, plan: ReplayPlan, *, full: bool, progress: Progress | None, hands: ReplayHands | None = None
+) -> list[CommitMessage]:
+    written = (hands or _InProcess()).replay(job, plan, full=full, progress=progress)
+    return [*map(_taken_out, plan.staged), *written]
 
 
 class _InProcess:
