@@ -90,8 +90,6 @@ def test_rows_of_one_key_keep_their_order_and_deletions_count(spark: Any, lake: 
         ("z", 2, 2, "b"),
     ]
     assert table.check(deep=True, rows=True).ok
-    assert table.why({"id": 2}).row == {"dt": "z", "id": 2, "v": 2, "w": "b"}
-    assert table.why({"id": 1}).row is None
 
 
 def test_overwrites_replace_the_table_or_partitions_and_double_no_key(spark: Any, lake: Lake) -> None:

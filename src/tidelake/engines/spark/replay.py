@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelake.engines.spark.parcels import tasks_for
 from tidelake.engines.spark.receive import DONE, LOCAL_MERGE, Receiving
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.staged import Sending
@@ -49,9 +48,8 @@ class Replaying(Receiving):
 def replayed(session: SparkSession, job: Job, plan: ReplayPlan, *, full: bool) -> DataFrame:
     """A frame with what every task did with the rows of a plan."""
     ref = TableRef.of(job.name, job.store, job.options)
-    cores = parallelism(session)
     splits = [replace(split, files=in_arrival_order(split.files)) for split in plan.staged]
     known = KnownBuckets(plan.counts, max(plan.counts.values(), default=1))
-    sending = Sending.of(ref, splits, known, cores=cores, tasks=tasks_for(cores))
+    sending = Sending.of(ref, splits, known, cores=parallelism(session))
     replaying = Replaying(ref, plan.snapshot.id, counts=plan.counts, full=full)
     return sending.sent(session).mapInArrow(replaying.run, DONE)

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.engines.spark.batches import joined, rows_of
 from tidelake.engines.spark.failures import CarriedError
-from tidelake.engines.spark.parcels import PARCELS, delivered, packed, ranks, tasks_of
+from tidelake.engines.spark.parcels import PARCELS, delivered, packed, ranks, tasks_for, tasks_of
 from tidelake.engines.spark.receive import Done, told
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import balanced
@@ -96,11 +96,12 @@ class Sending:
     tasks: int
 
     @classmethod
-    def of(cls, ref: TableRef, splits: Sequence[Split], known: KnownBuckets, *, cores: int, tasks: int) -> Sending:
+    def of(cls, ref: TableRef, splits: Sequence[Split], known: KnownBuckets, *, cores: int) -> Sending:
         """Files of splits, in the order in which they are given."""
         files = [replace(split, files=(file,)) for split in splits for file in split.files]
         shares = balanced(list(enumerate(files)), lambda each: each[1].size, cores, least=_SHARE_BYTES)
-        return cls(ref, shares, known, tasks)
+        buckets = sum(known.of(partition) for partition in {split.partition for split in splits})
+        return cls(ref, shares, known, min(tasks_for(cores), buckets))
 
     def sent(self, session: SparkSession) -> DataFrame:
         """The rows as parcels, in the tasks of their buckets and in their order."""

@@ -231,8 +231,7 @@ def _decided(table: Table, job: _Job, frame: DataFrame, committer: Committer) ->
         chosen = PostponeOptions.parse(table.options).batch_counts(sizes)
         counted = Counted.of(table, chosen, overwrite=job.overwrite)
         splits = [staged_split(message, table.paths) for message in staged]
-        tasks = tasks_for(job.cores)
-        sending = Sending.of(job.ref, splits, counted.known, cores=job.cores, tasks=tasks)
+        sending = Sending.of(job.ref, splits, counted.known, cores=job.cores)
         receiving = Receiving(job.ref, counted.base_id, job.overwrite, job.identifier, chosen)
         return _written(_SentJob(sending, receiving), frame, committer)
     finally:  # whoever dies before this leaves orphans
