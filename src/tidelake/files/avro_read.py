@@ -92,6 +92,9 @@ class AvroSource:
         """All groups."""
         return list(groups)
 
+    def pick(self, *_: object) -> None:
+        """Rows of a group are not read without the others."""
+
     def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """The columns of the wanted fields that the file has, in tables of consecutive rows; by their names in it.
 

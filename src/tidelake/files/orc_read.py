@@ -100,6 +100,9 @@ class OrcSource:
         keep = may_match(where, bounds, len(groups)).to_pylist()
         return [group for group, kept in zip(groups, keep, strict=True) if kept]
 
+    def pick(self, *_: object) -> None:
+        """Rows of a group are not read without the others."""
+
     def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """The columns of the wanted fields that the file has, as one table; by their names in it.
 

@@ -2,8 +2,9 @@
 
 Pages have checksums of their own, the footer has none: a flipped bit in it can name another column, move an offset or
 turn a minimum into a lie that skips rows. So our files carry a seal in the footer's key-value metadata: the CRC-32 of
-the footer itself (counted with zeros in its place), and which float columns hold NaN, which Arrow leaves out of its
-statistics without a word. Other readers ignore it; a footer without a seal is another writer's and read as it is.
+the footer itself (counted with zeros in its place), size and CRC-32 of the page index in front of it, and which float
+columns hold NaN, which Arrow leaves out of its statistics without a word. Other readers ignore it; a footer without a
+seal is another writer's and read as it is.
 
 Invariant: a footer with our seal is the footer that we wrote, bit for bit, or reading it fails.
 """
@@ -32,10 +33,12 @@ SEAL_KEY: Final = b"tidelake.seal"
 TAIL_BYTES: Final = 8
 _GUESS_BYTES: Final = 64 << 10
 _ZEROS: Final = b"00000000"
-_SEAL: Final = re.compile(rb"crc32=([0-9a-f]{8})(?: nan=([0-9,]*))?")
+_NO_INDEX: Final = b"index=" + _ZEROS + b":" + _ZEROS
+_SEAL: Final = re.compile(rb"crc32=([0-9a-f]{8})(?: index=([0-9a-f]{8}):([0-9a-f]{8}))?(?: nan=([0-9,]*))?")
 
 # Numbers of the Parquet definition: fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk, ColumnMetaData.
 _SCHEMA, _ROW_GROUPS, _COLUMNS, _META, _STATISTICS = 2, 4, 1, 3, 12
+_PAGE_BOUNDS = (6, 7)  # where the index of the bounds of pages lies, in a ColumnChunk
 _TYPE, _TYPE_LENGTH, _CHILDREN, _LOGICAL = 1, 2, 5, 10
 _NULL_COUNT = 3
 _PHYSICAL_INT96, _PHYSICAL_FIXED = 3, 7
@@ -52,18 +55,25 @@ class Footer:
 
     metadata: pq.FileMetaData
     readable: pq.FileMetaData
+    readable_bytes: bytes
+    """What `readable` was parsed from."""
+    start: int
+    """Where the footer begins in the file."""
     sealed: bool
-    nan_leaves: frozenset[int]
+    nan_leaves: frozenset[int] = frozenset()
+    index_bytes: int = 0
+    """Bytes in front of a sealed footer that hold the page index; 0 where there is none."""
+    index_checksum: int = 0
 
 
 def seal_text(nan_leaves: Collection[int]) -> bytes:
-    """The seal to put into the metadata before the footer is written; `seal_footer` fills in the checksum."""
+    """The seal to put into the metadata before the footer is written; `seal_footer` fills in the checksums."""
     nan = b" nan=" + ",".join(map(str, sorted(nan_leaves))).encode() if nan_leaves else b""
-    return b"crc32=" + _ZEROS + nan
+    return b"crc32=" + _ZEROS + b" " + _NO_INDEX + nan
 
 
-def seal_footer(tail: bytes, leaves: Sequence[Leaf], seal: bytes) -> bytes:
-    """The last bytes of a file (what precedes the footer, the footer, its length, the magic), declared and sealed.
+def seal_footer(tail: bytes, leaves: Sequence[Leaf], seal: bytes, nan_leaves: Collection[int] = ()) -> bytes:
+    """The last bytes of a file (the page index, the footer, its length, the magic), declared and sealed.
 
     Raises:
         FormatError: the bytes are not the end of a Parquet file with that seal.
@@ -72,21 +82,24 @@ def seal_footer(tail: bytes, leaves: Sequence[Leaf], seal: bytes) -> bytes:
     if tail[-4:] != MAGIC or size + TAIL_BYTES > len(tail):
         raise FormatError("end of a Parquet file is not where it should be")
     before, footer = tail[: -TAIL_BYTES - size], tail[-TAIL_BYTES - size : -TAIL_BYTES]
-    if any(is_int96(leaf.type) or is_annotated(leaf.type) for leaf in leaves):
+    if nan_leaves or any(is_int96(leaf.type) or is_annotated(leaf.type) for leaf in leaves):
         tree = read_struct(footer)
-        _declare(tree, leaves)
+        _declare(tree, leaves, nan_leaves)
         footer = write_struct(tree)
     place = footer.rfind(seal)  # the last one: a text in the statistics may look the same
     if place < 0:
         raise FormatError("footer of a Parquet file lacks its seal")
     place += len(b"crc32=")
+    index = place + len(_ZEROS) + len(b" index=")
+    told = f"{len(before):08x}:{zlib.crc32(before):08x}".encode()
+    footer = footer[:index] + told + footer[index + len(told) :]
     checksum = f"{zlib.crc32(footer):08x}".encode()
     footer = footer[:place] + checksum + footer[place + len(_ZEROS) :]
     return before + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def _declare(tree: Struct, leaves: Sequence[Leaf]) -> None:
-    """Give columns the types and annotations that Arrow's writer cannot give."""
+def _declare(tree: Struct, leaves: Sequence[Leaf], nan_leaves: Collection[int]) -> None:
+    """Give columns the types and annotations that Arrow's writer cannot give, and take bounds of pages that mislead."""
     primitives = [element for element in tree[_SCHEMA][1][1] if _CHILDREN not in element]
     changed = [index for index, leaf in enumerate(leaves) if is_int96(leaf.type) or is_annotated(leaf.type)]
     for index in changed:
@@ -98,6 +111,9 @@ def _declare(tree: Struct, leaves: Sequence[Leaf]) -> None:
             element[_LOGICAL] = STRUCT, _geo_annotation(dtype)
     for group in tree[_ROW_GROUPS][1][1] if _ROW_GROUPS in tree else ():
         chunks = group[_COLUMNS][1][1]
+        for index in {*changed, *nan_leaves}:
+            for number in _PAGE_BOUNDS:
+                chunks[index].pop(number, None)
         for index in changed:
             meta = chunks[index][_META][1]
             if is_int96(leaves[index].type):
@@ -136,15 +152,17 @@ def open_footer(file: InputFile, *, path: str) -> Footer:
     if footer_size + TAIL_BYTES > tail_size:
         tail = _read_at(file, size - footer_size - TAIL_BYTES, footer_size + TAIL_BYTES)
     footer = tail[-TAIL_BYTES - footer_size : -TAIL_BYTES]
+    start = size - TAIL_BYTES - footer_size
     try:
         metadata = _parse(footer)
         seal = (metadata.metadata or {}).get(SEAL_KEY)
         kinds = {metadata.schema.column(index).physical_type for index in range(metadata.num_columns)}
-        readable = _parse(_without_int96(footer)) if "INT96" in kinds else metadata
+        readable_bytes = _without_int96(footer) if "INT96" in kinds else footer
+        readable = _parse(readable_bytes) if "INT96" in kinds else metadata
     except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise FormatError("footer of the Parquet file is damaged", path=path, cause=str(error)[:200]) from error
     if seal is None:
-        return Footer(metadata, readable, False, frozenset())
+        return Footer(metadata, readable, readable_bytes, start, sealed=False)
     found = _SEAL.fullmatch(seal)
     place = footer.rfind(seal) + len(b"crc32=")
     unsealed = footer[:place] + _ZEROS + footer[place + len(_ZEROS) :]
@@ -154,8 +172,16 @@ def open_footer(file: InputFile, *, path: str) -> Footer:
             path=path,
             hint="the file is damaged: restore it from a copy, or remove it from the table",
         )
-    nan = frozenset(int(index) for index in (found[2] or b"").split(b",") if index)
-    return Footer(metadata, readable, True, nan)
+    return Footer(
+        metadata,
+        readable,
+        readable_bytes,
+        start,
+        sealed=True,
+        nan_leaves=frozenset(int(index) for index in (found[4] or b"").split(b",") if index),
+        index_bytes=int(found[2] or b"0", 16),
+        index_checksum=int(found[3] or b"0", 16),
+    )
 
 
 def _parse(footer: bytes) -> pq.FileMetaData:

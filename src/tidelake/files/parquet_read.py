@@ -6,9 +6,11 @@ Page checksums are verified. With a predicate its columns are read first, and th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +20,7 @@ from tidelake.expr.tree import Predicate
 from tidelake.files.column_stats import FLOATS, bounds_of_chunk
 from tidelake.files.groups import Group, bound_array
 from tidelake.files.parquet_footer import Footer, open_footer
+from tidelake.files.parquet_pages import PAGE_ROWS, PagesOfFile, Places, spread
 from tidelake.files.projection import Source, same_values
 from tidelake.io.fileio import InputFile
 from tidelake.spec.arrow_types import to_arrow
@@ -28,6 +31,8 @@ __all__ = ["ParquetSource"]
 _TABLE_BYTES_MAX: Final = 512 << 20
 """Row groups up to this size are decoded whole, column by column in parallel; larger ones batch by batch."""
 
+_PICKED_MAX: Final = 0.5
+"""Share of the pages of a group from which on it is read whole."""
 _CODED_BYTES_MAX: Final = 6
 """Bytes of a row up to which a column of texts is taken for one of few values: their numbers, and a share of them."""
 
@@ -163,6 +168,48 @@ class ParquetSource:
             yield table
         if rows != group.row_count:
             raise FormatError("row group has another number of rows than the footer says", path=self._path, rows=rows)
+
+    def pick(self, group: Group, rows: Places, sources: Sequence[Source]) -> pa.Table | None:
+        """Rows of a group, read from their pages; None where there is no page index, or where that saves too little.
+
+        Raises:
+            FormatError: the file is damaged.
+            StorageError: the storage failed.
+        """
+        names = {source.found.name for source in sources if source.found is not None}
+        leaves = {name: self._columns[name][0] for name in names & self._columns.keys()}
+        if not leaves or not len(rows):
+            return None
+        stored = self._metadata.row_group(group.number)
+        largest = max(stored.column(leaf).total_uncompressed_size for leaf in leaves.values())
+        if spread(rows, row_count=group.row_count, byte_count=largest) > _PICKED_MAX or self._pages is None:
+            return None
+        pages = self._pages.find(group.number, leaves.values())
+        shares = [each.share(rows) for each in pages.values()]
+        if not pages or sum(held for held, _ in shares) > _PICKED_MAX * sum(whole for _, whole in shares):
+            return None
+        taken = self._pages.take(group.number, pages, rows)
+        columns = {name: taken[leaf] for name, leaf in leaves.items() if leaf in taken}
+        others = [
+            source for source in sources if source.found is not None and source.found.name in names - columns.keys()
+        ]
+        return pa.table(columns | self._gathered(group, rows, others))
+
+    @functools.cached_property
+    def _pages(self) -> PagesOfFile | None:
+        return PagesOfFile.of(self._file, self._footer, path=self._path)
+
+    def _gathered(self, group: Group, rows: Places, sources: Sequence[Source]) -> dict[str, pa.ChunkedArray]:
+        """Rows of columns whose pages cannot be told apart."""
+        if not any(source.found is not None and source.found.name in self._columns for source in sources):
+            return {}
+        first, parts = 0, []
+        for table in self.read(group, sources, PAGE_ROWS):
+            low, high = np.searchsorted(rows, (first, first + table.num_rows))
+            parts.append(table.take(pa.array(rows[low:high] - first)))
+            first += table.num_rows
+        whole = pa.concat_tables(parts)
+        return dict(zip(whole.column_names, whole.columns, strict=True))
 
     def _tables(self, group: Group, places: list[int], batch_rows: int) -> Iterator[pa.Table]:
         reader = self._opened.reader

@@ -70,6 +70,7 @@ class ParquetEncoder:
             data_page_size=_number(options, "parquet.page.size"),
             write_statistics=True,
             write_page_checksum=True,
+            write_page_index=True,
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
@@ -163,7 +164,7 @@ class ParquetEncoder:
         self._sink.hold()
         self._opened.add_key_value_metadata({SEAL_KEY: seal})
         self._opened.close()
-        self._output.write(seal_footer(self._sink.held(), self._leaves, seal))
+        self._output.write(seal_footer(self._sink.held(), self._leaves, seal, self._nan))
         return self._statistics(self._opened.writer.metadata)
 
     def discard(self) -> None:

@@ -57,6 +57,12 @@ class FileSource(Protocol):
     def read(self, group: Group, sources: Sequence[Source], batch_rows: int) -> Iterator[pa.Table]:
         """The columns that the file has, by their names in it, in tables of consecutive rows."""
 
+    def pick(self, group: Group, rows: npt.NDArray[np.int64], sources: Sequence[Source]) -> pa.Table | None:
+        """The columns that the file has of some rows of a group, counted from its first, without reading the others.
+
+        None where the format cannot do that, or where it saves too little.
+        """
+
 
 class _Opener(Protocol):
     def __call__(self, file: InputFile, *, path: str) -> FileSource: ...
@@ -86,6 +92,7 @@ def read_file(
     row_count: int | None = None,
     dictionaries: Collection[str] = (),
     stream: bool = False,
+    loosely: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read the wanted columns of a file, in the canonical Arrow types of `read_fields`.
 
@@ -110,7 +117,9 @@ def read_file(
         row_count: The number of rows it must have, likewise.
         dictionaries: Names of `read_fields` that may come as Arrow dictionaries of their type instead. Those do that
             the file itself has so, with few values; none that `where` looks at.
-        stream: Whether memory holds a batch at a time, not a group of rows; with `where` it does not matter.
+        stream: Whether memory holds a batch at a time, not a group of rows; with `where` it does not matter, unless
+            that is asked `loosely`.
+        loosely: Whether `where` only rules out groups of rows: of the others all come out.
 
     Yields:
         Batches that are not empty, in the order of the file.
@@ -131,7 +140,7 @@ def read_file(
         asked = set(dictionaries) - (where.columns() if where is not None else set())
         names = frozenset(each.found.name for each in wanted if each.found is not None and each.field.name in asked)
         open_source = functools.partial(ParquetSource, dictionaries=names)
-    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, only, share, stream)
+    pipeline = _Pipeline(path, wanted, needed, where, batch_rows, zone, row_numbers, skip, only, share, stream, loosely)
     return _run(io, path, open_source, pipeline, file_size, row_count)
 
 
@@ -245,6 +254,7 @@ class _Pipeline:
         only: npt.NDArray[np.int64] | None,
         share: tuple[int, int],
         stream: bool,
+        loosely: bool,
     ) -> None:
         self._path = path
         self._wanted = wanted
@@ -257,6 +267,7 @@ class _Pipeline:
         self._only = only
         self._share = share
         self._stream = stream
+        self._loosely = loosely
         schema = row_to_arrow([source.field for source in wanted])
         self._schema = schema.append(pa.field(ROW_NUMBER, pa.int64(), nullable=False)) if row_numbers else schema
         needed_names = {source.field.name for source in needed}
@@ -280,7 +291,7 @@ class _Pipeline:
             groups = source.matching(groups, self._where, self._needed)
         part, parts = self._share
         for group in groups[len(groups) * part // parts : len(groups) * (part + 1) // parts]:
-            if self._where is None:
+            if self._where is None or self._loosely:
                 yield from self._plain(source, group)
             else:
                 yield from self._filtered(source, group, self._where)
@@ -291,6 +302,13 @@ class _Pipeline:
 
     def _plain(self, source: FileSource, group: Group) -> Iterator[pa.RecordBatch]:
         first = group.first_row
+        if self._only is not None:
+            keep = self._kept(first, group.row_count)
+            rows = np.arange(group.row_count) if keep is None else np.flatnonzero(keep)
+            picked = source.pick(group, rows, self._wanted) if len(rows) else None
+            if picked is not None:
+                yield from self._batches(self._columns(picked, self._wanted), first + rows)
+                return
         if self._stream and group.row_count > self._batch_rows:
             group = replace(group, whole=False)
         for table in self._tables(source, group, self._wanted):
@@ -310,7 +328,13 @@ class _Pipeline:
             if keep.any():
                 rest = table
                 if self._later and group.whole:
-                    rest = self._head(source, group, int(np.flatnonzero(keep)[-1]) + 1)
+                    rows = np.flatnonzero(keep)
+                    picked = source.pick(group, rows, self._later)
+                    if picked is not None:
+                        columns = {name: column.filter(pa.array(keep)) for name, column in columns.items()}
+                        yield from self._batches(columns | self._columns(picked, self._later), first + rows)
+                        return
+                    rest = self._head(source, group, int(rows[-1]) + 1)
                 columns |= self._columns(rest, self._later)
                 if rest.num_rows < table.num_rows:
                     columns = {name: column.slice(0, rest.num_rows) for name, column in columns.items()}
@@ -373,15 +397,24 @@ class _Pipeline:
     def _out(
         self, columns: dict[str, pa.ChunkedArray], first: int, rows: int, keep: np.ndarray | None
     ) -> Iterator[pa.RecordBatch]:
+        if keep is None or keep.all():
+            yield from self._batches(columns, range(first, first + rows))
+            return
+        mask = pa.array(keep)
+        names = [source.field.name for source in self._wanted]
+        columns = {name: columns[name].filter(mask) for name in names}  # half the time of a filter of the table
+        yield from self._batches(columns, np.flatnonzero(keep) + first)
+
+    def _batches(
+        self, columns: dict[str, pa.ChunkedArray], numbers: npt.NDArray[np.int64] | range
+    ) -> Iterator[pa.RecordBatch]:
+        """The wanted ones of columns in batches; `numbers` are the places of their rows in the file."""
         arrays = [columns[source.field.name] for source in self._wanted]
         if self._row_numbers:
-            arrays.append(pa.chunked_array([pa.array(np.arange(first, first + rows, dtype=np.int64))]))
+            arrays.append(pa.chunked_array([pa.array(np.asarray(numbers, dtype=np.int64))]))
         if not arrays:
-            yield from _empty_batches(rows if keep is None else int(keep.sum()), self._batch_rows)
+            yield from _empty_batches(len(numbers), self._batch_rows)
             return
-        if keep is not None and not keep.all():
-            mask = pa.array(keep)
-            arrays = [array.filter(mask) for array in arrays]  # half the time of a filter of the table
         table = pa.Table.from_arrays(arrays, schema=_with_dictionaries(self._schema, arrays))
         for batch in table.to_batches(max_chunksize=self._batch_rows):
             if batch.num_rows:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidelake.errors import FormatError
 
-__all__ = ["BINARY", "I32", "LIST", "STRUCT", "Struct", "read_struct", "write_struct"]
+__all__ = ["BINARY", "I32", "I64", "LIST", "STRUCT", "Struct", "read_struct", "write_struct"]
 
 TRUE: Final = 1
 FALSE: Final = 2

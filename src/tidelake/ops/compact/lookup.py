@@ -1,8 +1,9 @@
 """Look-ups of a compaction: which keys exist below its output level, in which file, where in it, and with what values.
 
 The result of a compaction comes out in key order and so do the levels below, so each level is walked once, beside the
-result: files that no key can lie in are not opened, row groups before and behind the keys are not read, and of a row
-only its key columns are. Values are read afterwards, of the row groups alone in which a key was found. Memory is about
+result: files that no key can lie in are not opened, row groups before and behind the keys are not read. Of many keys
+the rows are read as they are walked past, every byte once. Of few only the key columns are; the other columns are read
+afterwards, of the pages alone (or row groups, where a file has no page index) in which a key was found. Memory is about
 one piece of each level, and what was found.
 
 Invariant: a key is found at the smallest level that has it, and found exactly where it is there. Keys must be asked for
@@ -11,21 +12,22 @@ in ascending order, over all calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.expr.tree import And, Predicate, col
+from tidelake.errors import FormatError
+from tidelake.expr.tree import Predicate, col
 from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.files.read import ROW_NUMBER
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.keys import KeyArray, KeyCodec, count_up_to, first_and_last, key_at, locate, slice_keys, window
 from tidelake.ops.read.append import read_data_file
-from tidelake.ops.read.keyed import BATCH_ROWS, KeyedRequest, Merging
+from tidelake.ops.read.keyed import BATCH_ROWS, KeyedRequest, Merging, hand_rows
 from tidelake.ops.scan.split import Split
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.types import Root, with_nullable
@@ -40,6 +42,9 @@ _SYSTEM: Final = {SEQUENCE: SEQUENCE_FIELD, KIND: KIND_FIELD}
 
 # Types whose order is the same for a predicate and for keys; NaN alone makes the others not worth a thought.
 _PRUNABLE: Final = frozenset({Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.DATE, Root.VARCHAR})
+
+_FEW_IN: Final = 512
+"""Rows for each key to look up from which on keys are few: most pages then hold none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,8 @@ class LevelLookup:
         merging: Merging,
         levels: Sequence[Sequence[RunFile]],
         *,
+        new: Sequence[RunFile] = (),
         columns: Sequence[str] = (),
-        until: RunFile | None = None,
     ) -> None:
         """Prepare to look up; no file is opened yet.
 
@@ -87,22 +92,27 @@ class LevelLookup:
             split: Where its files lie.
             merging: What its keys are.
             levels: The files of each level to look in, in key order, the smallest level first.
+            new: The files whose keys are looked up; without them any few keys may be.
             columns: What is wanted of the rows that are found.
-            until: A file whose greatest key no key to look up exceeds.
         """
-        keys = merging.schema.trimmed_primary_keys
-        self._codec = KeyCodec(keys, merging.key_types)
-        self._columns = tuple(columns)
+        self._names = merging.schema.trimmed_primary_keys
+        self._codec = KeyCodec(self._names, merging.key_types)
         self.files: tuple[RunFile, ...] = tuple(file for level in levels for file in level)
         self._walks: list[_Walk] = []
         self._store, self._split, self._schema = store, split, merging.schema
-        fields = tuple(merging.schema.field(name) for name in keys)
-        last = _first_value(merging, until) if until is not None else None
+        self._columns = tuple(columns)
+        self._together = bool(columns) and not _are_few(new, self.files)
+        wanted = tuple(dict.fromkeys((*self._names, *columns))) if self._together else self._names
+        request = self._request(wanted)
+        last = _last_key(merging, new)
+        # Pages of all columns are bounded as those of a merge are.
+        rows = hand_rows([BATCH_ROWS], request.arrow_schema.types)[0] if self._together else BATCH_ROWS
 
-        def read(file: RunFile, first: Any) -> Iterator[pa.Table]:
-            where = _between(merging, first, last)
-            request = KeyedRequest(schema=merging.schema, columns=keys, where=where, wanted=fields)
-            for batch in read_data_file(store, split, file.meta, request, batch_rows=BATCH_ROWS, row_numbers=True):
+        def read(file: RunFile, first: Mapping[str, Any]) -> Iterator[pa.Table]:
+            asked = replace(request, where=_between(merging, first, last))
+            for batch in read_data_file(
+                store, split, file.meta, asked, batch_rows=rows, row_numbers=True, stream=self._together, loosely=True
+            ):
                 yield pa.Table.from_batches([batch])
 
         number = 0
@@ -110,6 +120,11 @@ class LevelLookup:
             if level:
                 self._walks.append(_Walk(level, number, _ends(merging, self._codec, level), self._codec, read))
             number += len(level)
+
+    def _request(self, names: Sequence[str]) -> KeyedRequest:
+        fields = tuple(_SYSTEM.get(name) or self._schema.field(name) for name in names)
+        columns = tuple(name for name in names if name not in _SYSTEM)
+        return KeyedRequest(schema=self._schema, columns=columns, wanted=fields)
 
     def find(self, rows: pa.Table) -> Found:
         """Look up the keys of rows, which are sorted, and all behind those of the call before.
@@ -121,7 +136,9 @@ class LevelLookup:
         count = rows.num_rows
         files, positions = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
         left: Ints = np.arange(count)
-        whole = rows.select(list(self._codec.columns)).combine_chunks()
+        whole = rows.select(list(self._names)).combine_chunks()
+        needles: list[Ints] = []
+        tables: list[pa.Table] = []
         for walk in self._walks:
             if not len(left):
                 break
@@ -129,27 +146,39 @@ class LevelLookup:
             for hit in walk.find(part):
                 here = left[hit.needles]
                 files[here], positions[here] = hit.file, hit.positions
+                if self._together:
+                    needles.append(here)
+                    tables.append(hit.rows.select(list(self._columns)))
             left = left[files[left] < 0]
         hits: Bools = files >= 0
-        return Found(hits, files, positions, self._values(files, positions) if self._columns else None)
+        if not self._columns or not hits.any():
+            return Found(hits, files, positions)
+        if not self._together:
+            needles, tables = self._values(files, positions, whole)
+        order = np.argsort(np.concatenate(needles), kind="stable")
+        values = pa.concat_tables(tables).combine_chunks()
+        in_order = bool((order == np.arange(len(order))).all())
+        return Found(hits, files, positions, values if in_order else values.take(pa.array(order)))
 
-    def _values(self, files: Ints, positions: Ints) -> pa.Table | None:
-        """The wanted columns of the rows that were found, in the order of the keys."""
-        fields = tuple(_SYSTEM.get(name) or self._schema.field(name) for name in self._columns)
-        names = tuple(name for name in self._columns if name not in _SYSTEM)
-        request = KeyedRequest(schema=self._schema, columns=names, wanted=fields)
+    def _values(self, files: Ints, positions: Ints, keys: pa.Table) -> tuple[list[Ints], list[pa.Table]]:
+        """Which keys were found in each file, and the wanted columns of their rows; keys themselves are known."""
+        request = self._request([name for name in self._columns if name not in self._names])
+        schema = self._request(self._columns).arrow_schema
         needles: list[Ints] = []
         tables: list[pa.Table] = []
         for number in np.unique(files[files >= 0]).tolist():
             here = np.flatnonzero(files == number)
             meta = self.files[number].meta
+            # Keys are sorted as the file is, so that these are its rows in their order.
             batches = read_data_file(self._store, self._split, meta, request, only=positions[here], stream=True)
-            tables.append(pa.Table.from_batches(batches, schema=request.arrow_schema))
-            needles.append(here)  # sorted as the file is, so that these are its rows in their order
-        if not tables:
-            return None
-        order = np.argsort(np.concatenate(needles), kind="stable")
-        return pa.concat_tables(tables).combine_chunks().take(pa.array(order))
+            others = pa.Table.from_batches(batches, schema=request.arrow_schema)
+            if others.num_rows != len(here):
+                raise FormatError("data file lost rows while it was read", path=self._split.path_of(meta))
+            known = keys.take(pa.array(here))
+            arrays = [(known if name in self._names else others).column(name) for name in self._columns]
+            tables.append(pa.Table.from_arrays(arrays, schema=schema))
+            needles.append(here)
+        return needles, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +188,7 @@ class _Hit:
     needles: Ints
     file: int
     positions: Ints
+    rows: pa.Table
 
 
 _Ends = tuple[KeyArray, KeyArray]
@@ -174,7 +204,7 @@ class _Walk:
         first_number: int,
         ends: _Ends,
         codec: KeyCodec,
-        read: Callable[[RunFile, Any], Iterator[pa.Table]],
+        read: Callable[[RunFile, Mapping[str, Any]], Iterator[pa.Table]],
     ) -> None:
         self._files, self._first_number, self._codec, self._read = files, first_number, codec, read
         self._lows, self._highs = ends
@@ -200,8 +230,9 @@ class _Walk:
             places, hits = locate(base, wanted)
             there = np.flatnonzero(hits)
             if len(there):
-                positions = self._rows.column(ROW_NUMBER).to_numpy()[places[there]]
-                yield _Hit(there + done, self._first_number + self._next - 1, positions)
+                found = self._rows.take(pa.array(places[there]))
+                positions = found.column(ROW_NUMBER).to_numpy()
+                yield _Hit(there + done, self._first_number + self._next - 1, positions, found)
             done += taken
             self._drop(int(places[-1]) if len(places) else 0)
 
@@ -234,30 +265,54 @@ class _Walk:
             return False
         file = self._files[self._next]
         self._next += 1
-        self._pieces = self._read(file, rows.column(self._codec.columns[0])[row].as_py())
+        self._pieces = self._read(file, rows.slice(row, 1).to_pylist()[0])
         return True
 
 
+def _are_few(new: Sequence[RunFile], files: Sequence[RunFile]) -> bool:
+    """Whether the keys of some files are so few beside the rows of others that most pages of these hold none."""
+    if not new:
+        return True
+    first, last = min(file.min_key for file in new), max(file.max_key for file in new)
+    beside = sum(file.meta.row_count for file in files if file.min_key <= last and first <= file.max_key)
+    return sum(file.meta.row_count for file in new) * _FEW_IN < beside
+
+
 def _ends(merging: Merging, codec: KeyCodec, files: Sequence[RunFile]) -> _Ends:
-    names = merging.schema.trimmed_primary_keys
-    types = [with_nullable(merging.schema.field(name).type, False) for name in names]
     sides = ([file.meta.min_key for file in files], [file.meta.max_key for file in files])
-    low, high = (pa.table(decode_rows(pa.array(side, pa.large_binary()), types), names=list(names)) for side in sides)
+    low, high = (_decoded(merging, side) for side in sides)
     return codec.encode(low), codec.encode(high)
 
 
-def _first_value(merging: Merging, file: RunFile) -> Any:
-    """The first column of the greatest key of a file."""
-    types = [with_nullable(merging.schema.field(name).type, False) for name in merging.schema.trimmed_primary_keys]
-    return decode_rows(pa.array([file.meta.max_key], pa.large_binary()), types, columns=[0])[0][0].as_py()
-
-
-def _between(merging: Merging, first: Any, last: Any) -> Predicate | None:
-    """Keys from `first` to `last`, as far as the first key column tells and is safe to ask."""
-    name = merging.schema.trimmed_primary_keys[0]
-    if merging.schema.field(name).type.root not in _PRUNABLE:
+def _last_key(merging: Merging, files: Sequence[RunFile]) -> Mapping[str, Any] | None:
+    """The greatest key of some files; None where there are none."""
+    if not files:
         return None
-    parts: list[Predicate] = [col(name) >= first]
-    if last is not None:
-        parts.append(col(name) <= last)
-    return And(tuple(parts)) if len(parts) > 1 else parts[0]
+    greatest = max(files, key=lambda file: file.max_key)
+    return dict(_decoded(merging, [greatest.meta.max_key]).to_pylist()[0])
+
+
+def _decoded(merging: Merging, keys: Sequence[bytes]) -> pa.Table:
+    names = merging.schema.trimmed_primary_keys
+    types = [with_nullable(merging.schema.field(name).type, False) for name in names]
+    return pa.table(decode_rows(pa.array(keys, pa.large_binary()), types), names=list(names))
+
+
+def _between(merging: Merging, first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Predicate | None:
+    """What holds for keys from `first` to `last`, as far as the leading columns are safe to ask."""
+    names: list[str] = []
+    for name in merging.schema.trimmed_primary_keys:
+        if merging.schema.field(name).type.root not in _PRUNABLE:
+            break
+        names.append(name)
+    if not names:
+        return None
+    low: Predicate = col(names[-1]) >= first[names[-1]]
+    for name in reversed(names[:-1]):
+        low = (col(name) > first[name]) | ((col(name) == first[name]) & low)
+    if last is None:
+        return low
+    high: Predicate = col(names[-1]) <= last[names[-1]]
+    for name in reversed(names[:-1]):
+        high = (col(name) < last[name]) | ((col(name) == last[name]) & high)
+    return low & high

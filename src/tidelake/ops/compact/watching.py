@@ -93,8 +93,7 @@ def watch_compaction(
     lookup: _Below | None = None
     if level0 and any(below) and (values or first_wins or merge.deletion_vectors):
         columns = (*merging.schema.names, SEQUENCE, KIND) if values else ()
-        until = max(level0, key=lambda file: file.max_key)
-        lookup = _Below(LevelLookup(store, split, merging, below, columns=columns, until=until), ages)
+        lookup = _Below(LevelLookup(store, split, merging, below, new=level0, columns=columns), ages)
         if merge.deletion_vectors:
             lookup.marks = marks
     return Watching(

@@ -88,11 +88,12 @@ def read_data_file(
     dictionaries: Collection[str] = (),
     stream: bool = False,
     only: Positions | None = None,
+    loosely: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file of a split, or `only` those at some places; with `row_numbers` also the place of each.
 
     Columns named in `dictionaries` come as Arrow dictionaries where the file has them so. With `stream`, memory holds a
-    batch at a time, not a row group.
+    batch at a time, not a row group. `loosely`, the condition only rules out row groups.
 
     Raises:
         FormatError: the file is missing or damaged, or lies outside the table and its external roots.
@@ -118,6 +119,7 @@ def read_data_file(
             only=only,
             dictionaries=dictionaries,
             stream=stream,
+            loosely=loosely,
             share=request.share,
             file_size=file.file_size,
             row_count=file.row_count,

@@ -469,7 +469,7 @@ class Unchanged:
             near = [file for file in found if _overlap(own, file)]
             if not near:
                 continue
-            lookup = LevelLookup(self.store, theirs, merging, [[file] for file in near], until=own)
+            lookup = LevelLookup(self.store, theirs, merging, [[file] for file in near], new=[own])
             for batch in read_data_file(self.store, here, own.meta, keys):
                 if lookup.find(pa.Table.from_batches([batch])).hits.any():
                     return True
