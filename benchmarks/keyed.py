@@ -29,7 +29,9 @@ from benchmarks.rows import COLUMNS, sample
 from benchmarks.timing import Result, interleaved, result
 from tidelake.table import Table
 
-ROWS, UPSERT, BUCKETS, RUNS = 10_000_000, 250_000, 4, 4
+ROWS = int(os.environ.get("TIDELAKE_BENCH_ROWS", "10000000"))
+"""Fewer are for trying things out: the bars are those of ten million."""
+UPSERT, BUCKETS, RUNS = ROWS // 40, 4, 4
 SLACK = 0.03
 KINDS: dict[str, dict[str, str]] = {
     "int": {},
