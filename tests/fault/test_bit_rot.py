@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -107,6 +108,34 @@ def test_a_damaged_file_is_an_error_or_reads_as_it_was(kind: str, damage: Damage
             seen[outcome(bytes(data), path, table, where)] += 1
     assert seen["WRONG"] == 0, seen
     assert seen["error"] > seen["equal"], seen
+
+
+@pytest.mark.parametrize("damage", [flip, lose_sector, cut, swap])
+def test_rows_read_by_their_pages_are_those_that_were_written_or_an_error(
+    damage: Damage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelake.files.parquet_pages.PAGE_ROWS", 1024)  # Arrow ends no page earlier
+    fields = FIELDS[:5]
+    rows = [{"id": n, "s": f"{n % 7}" * (n % 3), "b": n * 7, "d": n / 3, "m": Decimal(n)} for n in range(6000)]
+    io, path, _ = write([make_batch(rows, fields)], fields, "parquet", {"parquet.page.size": "1 kb"})
+    good, only = io.read(path), np.array([17, 1100, 1101])
+    expected = read(io, path, fields, only=only)
+    assert expected["id"].to_pylist() == only.tolist()
+    chance = Chance(f"pages {damage.__name__}")
+    seen: Counter[str] = Counter()
+    for _ in range(FLIPS if damage is flip else FLIPS // 4):
+        data = bytearray(good)
+        damage(chance, data)
+        broken = MemoryFileIO()
+        broken.write(path, bytes(data))
+        try:
+            found = read(broken, path, fields, only=only)
+        except (FormatError, UnsupportedError):
+            seen["error"] += 1
+        else:
+            seen["equal" if found.equals(expected) else "WRONG"] += 1
+    assert seen["WRONG"] == 0, seen
+    assert seen["error"], seen
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4"])

@@ -148,7 +148,7 @@ class LevelLookup:
                 files[here], positions[here] = hit.file, hit.positions
                 if self._together:
                     needles.append(here)
-                    tables.append(hit.rows.select(list(self._columns)))
+                    tables.append(hit.rows(self._columns))
             left = left[files[left] < 0]
         hits: Bools = files >= 0
         if not self._columns or not hits.any():
@@ -187,8 +187,18 @@ class _Hit:
 
     needles: Ints
     file: int
-    positions: Ints
-    rows: pa.Table
+    piece: pa.Table
+    places: Ints
+
+    @property
+    def positions(self) -> Ints:
+        """Where in the file they are."""
+        found: Ints = self.piece.column(ROW_NUMBER).to_numpy()[self.places]
+        return found
+
+    def rows(self, columns: Sequence[str]) -> pa.Table:
+        """Columns of them."""
+        return self.piece.select(list(columns)).take(pa.array(self.places))
 
 
 _Ends = tuple[KeyArray, KeyArray]
@@ -230,9 +240,7 @@ class _Walk:
             places, hits = locate(base, wanted)
             there = np.flatnonzero(hits)
             if len(there):
-                found = self._rows.take(pa.array(places[there]))
-                positions = found.column(ROW_NUMBER).to_numpy()
-                yield _Hit(there + done, self._first_number + self._next - 1, positions, found)
+                yield _Hit(there + done, self._first_number + self._next - 1, self._rows, places[there])
             done += taken
             self._drop(int(places[-1]) if len(places) else 0)
 
