@@ -307,7 +307,7 @@ class _Pipeline:
             rows = np.arange(group.row_count) if keep is None else np.flatnonzero(keep)
             picked = source.pick(group, rows, self._wanted) if len(rows) else None
             if picked is not None:
-                yield from self._batches(self._columns(picked, self._wanted), first + rows)
+                yield from self._batches(self._columns(picked, self._wanted), len(rows), first + rows)
                 return
         if self._stream and group.row_count > self._batch_rows:
             group = replace(group, whole=False)
@@ -332,7 +332,8 @@ class _Pipeline:
                     picked = source.pick(group, rows, self._later)
                     if picked is not None:
                         columns = {name: column.filter(pa.array(keep)) for name, column in columns.items()}
-                        yield from self._batches(columns | self._columns(picked, self._later), first + rows)
+                        columns |= self._columns(picked, self._later)
+                        yield from self._batches(columns, len(rows), first + rows)
                         return
                     rest = self._head(source, group, int(rows[-1]) + 1)
                 columns |= self._columns(rest, self._later)
@@ -398,22 +399,24 @@ class _Pipeline:
         self, columns: dict[str, pa.ChunkedArray], first: int, rows: int, keep: np.ndarray | None
     ) -> Iterator[pa.RecordBatch]:
         if keep is None or keep.all():
-            yield from self._batches(columns, range(first, first + rows))
+            numbers = np.arange(first, first + rows, dtype=np.int64) if self._row_numbers else None
+            yield from self._batches(columns, rows, numbers)
             return
         mask = pa.array(keep)
         names = [source.field.name for source in self._wanted]
         columns = {name: columns[name].filter(mask) for name in names}  # half the time of a filter of the table
-        yield from self._batches(columns, np.flatnonzero(keep) + first)
+        left = np.flatnonzero(keep) + first
+        yield from self._batches(columns, len(left), left)
 
     def _batches(
-        self, columns: dict[str, pa.ChunkedArray], numbers: npt.NDArray[np.int64] | range
+        self, columns: dict[str, pa.ChunkedArray], rows: int, numbers: npt.NDArray[np.int64] | None
     ) -> Iterator[pa.RecordBatch]:
-        """The wanted ones of columns in batches; `numbers` are the places of their rows in the file."""
+        """The wanted ones of columns in batches; `numbers` are the places of their rows in the file, where wanted."""
         arrays = [columns[source.field.name] for source in self._wanted]
         if self._row_numbers:
-            arrays.append(pa.chunked_array([pa.array(np.asarray(numbers, dtype=np.int64))]))
+            arrays.append(pa.chunked_array([pa.array(numbers)]))
         if not arrays:
-            yield from _empty_batches(len(numbers), self._batch_rows)
+            yield from _empty_batches(rows, self._batch_rows)
             return
         table = pa.Table.from_arrays(arrays, schema=_with_dictionaries(self._schema, arrays))
         for batch in table.to_batches(max_chunksize=self._batch_rows):

@@ -146,7 +146,7 @@ class Below(Protocol):
     """Knows the versions that lie below the runs of a merge."""
 
     def find(self, rows: pa.Table) -> Older:
-        """The older versions of the keys of rows, which are sorted, and all behind those of the call before."""
+        """The older versions of keys, which are sorted, and all behind those of the call before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,8 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
     asked = np.flatnonzero(versions.touched & ~versions.there)
     older: Older | None = None
     if watch.below is not None and len(asked):
-        older = watch.below.find(small.rows.take(pa.array(groups.firsts[asked])))
+        keys_alone = small.rows.select(list(plan.keys.columns))
+        older = watch.below.find(keys_alone.take(pa.array(groups.firsts[asked])))
         if not len(older.places):
             older = None
     beyond = None if older is None or older.rows is None else _Extra.of(older, asked)

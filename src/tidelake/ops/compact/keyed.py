@@ -31,7 +31,8 @@ from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.ops.compact.marks import BucketVectors, Marks, vectors_in
 from tidelake.ops.compact.vectors import NO_UPDATE, IndexUpdate, run_update
 from tidelake.ops.compact.watching import Watching, watch_compaction
-from tidelake.ops.read.keyed import Merging, merge_section, watch_section
+from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.read.keyed import BATCH_ROWS, Merging, merge_section, watch_section
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import FileSource
 from tidelake.spec.index_manifest import IndexFile
@@ -216,7 +217,9 @@ class _Work:
     def carry_out(self, step: Step) -> None:
         match step:
             case Upgrade():
-                if step.watched and self._watching.reads_moved:
+                if step.watched and self._watching.only_marks and self._keep is None:
+                    self._mark(step.file)
+                elif step.watched and self._watching.reads_moved:
                     # Rows that are not written are told of as they stay, not as the engine would write them.
                     watch = replace(self._watching.watch, folds_lone=False)
                     self._watch(Section(((step.file,),)), watch, None, drop_delete=False)
@@ -269,6 +272,14 @@ class _Work:
                 writer.write(reduced.rows)
             if reduced.changes is not None:
                 self.changelog.write(reduced.changes)
+
+    def _mark(self, file: RunFile) -> None:
+        """Look up the keys of a file that is only moved, for the rows that it supersedes."""
+        bucket, below = self._bucket, self._watching.watch.below
+        assert below is not None
+        keys = ReadRequest(schema=bucket.merging.schema, columns=bucket.merging.schema.trimmed_primary_keys)
+        for batch in read_data_file(bucket.store, bucket.split, file.meta, keys, batch_rows=BATCH_ROWS):
+            below.find(pa.Table.from_batches([batch]))
 
     def _writer(self, level: int, *, changelog: bool = False) -> KeyedWriter:
         bucket = self._bucket

@@ -50,6 +50,12 @@ class Watching:
     reads_moved: bool = False
     """Whether the rows of files that are only moved matter."""
 
+    @property
+    def only_marks(self) -> bool:
+        """Whether of rows that are only moved nothing matters but what they supersede, so that keys are enough."""
+        watch = self.watch
+        return self.reads_moved and watch.below is not None and not (watch.tells or watch.first_wins)
+
     def watches(self, files: Sequence[RunFile]) -> bool:
         """Whether a rewrite of these files is watched: all of it or nothing."""
         if self.rules is not None:
