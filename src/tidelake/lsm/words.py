@@ -36,8 +36,7 @@ def sortable_words(array: pa.Array) -> Words:
     found = sortable_numbers(array)
     if found.dtype == np.uint64:
         return found
-    words: Words = found.astype(np.int64).view(np.uint64)
-    words ^= _SIGN
+    words: Words = found.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
     return words
 
 
