@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import oracle
 from compat.actors import Theirs, encoded, their_view
-from compat.keyed_tables import KEYED, MARKED, run
+from compat.keyed_tables import KEYED, MARKED, STREAMED, run
 from compat.tables import SCRIPTS
 
 __all__ = ["GROUPS", "wanted"]
@@ -53,6 +53,8 @@ def write_one(folder: Path, group: str, name: str) -> None:
     # A batch read of changes in 0.9 leaves retractions out.
     if script.options.get("changelog-producer", "none") != "none" and oracle.running() != "0.9.0":
         views["main"]["changes"] = changes(table, sorted(map(int, views["main"]["snapshots"])))
+    if group == "pk" and name in STREAMED:
+        views["main"]["stream"] = stream(table)
     (folder / group / f"{name}.json").write_text(json.dumps(views, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
@@ -64,6 +66,14 @@ def changes(table: oracle.Table, snapshots: list[int]) -> dict[str, list[str]]:
         read = table.read(options=how, kinds=True)
         found[str(after)] = encoded([{"rowkind": kind, **row} for kind, row in read])
     return found
+
+
+def stream(table: oracle.Table) -> dict[str, list[str]]:
+    """What a stream from the first snapshot on gets of each, expired ones too."""
+    steps = table.stream({"scan.mode": "from-snapshot", "scan.snapshot-id": 1}).drain()
+    return {
+        str(after - 1): encoded([{"rowkind": kind, **row} for kind, row in rows]) for after, rows in steps if rows
+    }
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import oracle
 from compat import keyed_cells
 
-__all__ = ["KEYED", "MARKED", "MERGING", "Keyed", "run"]
+__all__ = ["KEYED", "MARKED", "MERGING", "STREAMED", "Keyed", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Keyed:
 KEYED: dict[str, Keyed] = {}
 MARKED: dict[str, Keyed] = {}
 """Append tables with deletion vectors or row tracking."""
+STREAMED: list[str] = []
+"""Primary-key tables whose changes outlive their snapshots; what a stream reads is kept beside them."""
 SOME = ("2.0.0", "1.4.2", "0.9.0")
 LIFT = {"compaction.force-up-level-0": True, "compaction.size-ratio": -99}
 
@@ -83,6 +85,12 @@ def run(catalog: oracle.Catalog, script: Keyed) -> oracle.Table:
                 table.truncate(partitions)
             case ("tag", name):
                 table.create_tag(name)
+            case ("expire", keep):
+                table.expire_snapshots(keep, changelog_max=100)
+            case ("upsert", rows):
+                from compat.test_cross_partition import TheirUpsert  # needs a running Java
+
+                TheirUpsert(table, f"job-{len(table.snapshots())}").upsert(rows)
             case _:
                 raise ValueError(step)
     return table
@@ -251,6 +259,37 @@ keyed("row_tracking", PLAIN, [
     ("write", [(i, "a", i) for i in range(5)]), ("write", [(i, "b", i) for i in range(10, 13)]),
     ("alter", ("add", "x", "INT")), ("write", [(20, "c", 1, 5)]),
 ], {"row-tracking.enabled": True}, key=())  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ change streams
+
+for _name, _how in {
+    "kept_none": {},
+    "kept_input": {"changelog-producer": "input"},
+    "kept_lookup": {"changelog-producer": "lookup"},
+    "kept_full_compaction": {"changelog-producer": "full-compaction"},
+    "kept_vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": True},
+    "kept_vectors_64": {"deletion-vectors.enabled": True, "deletion-vectors.bitmap64": True},
+}.items():
+    keyed(_name, PLAIN, [
+        ("write", rows(0, 6, "a")), ("write", [("-D", (1, "a1", 10)), ("+U", (2, "b", 20))]), ("compact",),
+        ("write", rows(4, 4, "c")), ("expire", 2), ("write", [("-D", (7, "c7", 70))]), ("compact",), ("expire", 1),
+        ("write", rows(20, 1, "d")),
+    ], _how)  # fmt: skip
+    STREAMED.append(_name)
+keyed("vectors_merged_on_read", PLAIN, [
+    ("write", rows(0, 20, "a")), ("compact",), ("write", rows(3, 4, "b")),
+    ("write", [*rows(5, 4, "c"), ("-D", (10, "a10", 100))], {"options": {"write-only": True}}),
+], {"deletion-vectors.enabled": True, "deletion-vectors.merge-on-read": True})  # fmt: skip
+_moving = {"c": "INT NOT NULL", "dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "INT"}
+for _engine in ("deduplicate", "partial-update", "first-row"):
+    keyed(f"moving_{_engine.replace('-', '_')}", _moving, [
+        ("upsert", [("+I", (1, f"d{i % 3}", i, i)) for i in range(10)]),
+        ("upsert", [("+I", (1, f"d{(i + 1) % 3}", i, -i)) for i in range(4, 14)]),
+        *([("upsert", [("-D", (1, "d1", 0, 0))])] if _engine == "deduplicate" else []),
+        ("compact",),
+        ("upsert", [("+I", (1, "d2", 3, None)), ("+I", (2, "d0", 3, 7))]),
+    ], {"bucket": -1, "dynamic-bucket.target-row-num": 4, "merge-engine": _engine}, ("c", "id"), ("c", "dt"))  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ every way to merge

@@ -22,6 +22,7 @@ from compat.facts import open_branch
 from compat.golden_tables import wanted
 from compat.keyed_cells import BUCKETS, FEATURES, FORMATS, LIFE, STATES, Column, feature_of
 from compat.keyed_tables import MERGING
+from compat.test_data_files import to_rows
 from tidelake.lsm.aggregate import FUNCTION_NAMES
 from tidelake.table import Table
 
@@ -173,6 +174,62 @@ def test_rows_of_every_other_table_are_those_that_the_release_read(golden: Golde
     for place, table, expected in golden.points():
         assert encoded(our_rows(table)) == expected["rows"], place
         assert table.count() == len(expected["rows"]), place
+
+
+def told(archive: Path, what: str) -> bool:
+    """Whether the release noted changes of a table."""
+    with tarfile.open(archive) as packed:
+        found = packed.extractfile("expected.json")
+        return found is not None and what in json.load(found)["main"]
+
+
+CHANGING = [each for each in all_of("pk") if not each.values[0].name.startswith("merge_")]
+
+
+@pytest.mark.parametrize("golden", [each for each in CHANGING if told(each.values[0], "changes")], indirect=True)
+def test_changes_are_those_that_the_release_read(golden: Golden) -> None:
+    compared = 0
+    for after, expected in golden.expected["main"]["changes"].items():
+        found = to_rows(golden.main.changes(int(after) - 1, int(after)).batches())
+        assert encoded(found) == expected, after
+        compared += len(expected)
+    assert compared or "aggregation" in str(golden.main.options.get("merge-engine")), "nothing was told"
+
+
+@pytest.mark.parametrize("golden", [each for each in CHANGING if told(each.values[0], "stream")], indirect=True)
+def test_a_stream_over_expired_snapshots_gets_what_the_release_got(golden: Golden) -> None:
+    expected, table = golden.expected["main"]["stream"], golden.main
+    assert table.store.changelogs.ids(), "no changelog outlived its snapshot"
+    found = {str(each.snapshot_id): encoded(each.to_arrow().to_pylist()) for each in table.follow(start=1, timeout=0)}
+    assert found == expected
+    # A consumer that stops in between gets the same.
+    first = next(table.follow(consumer="c", start="earliest", timeout=0))
+    first.ack()
+    rest = [each.snapshot_id for each in table.follow(consumer="c", timeout=0)]
+    assert list(map(str, [first.snapshot_id, *rest])) == sorted(expected, key=int)
+
+
+@pytest.mark.parametrize("golden", [each for each in CHANGING if "postponed" in each.values[0].name], indirect=True)
+def test_rows_that_wait_for_a_bucket_get_one(golden: Golden) -> None:
+    table = golden.main
+    assert our_rows(table) == []
+    waiting = encoded(our_rows(table.with_options({"postpone.merge-on-read": "true"})))
+    assert waiting
+    table.compact()
+    assert encoded(our_rows(table)) == waiting
+    assert table.check(deep=True).ok
+
+
+@pytest.mark.parametrize("golden", [each for each in CHANGING if "moving_" in each.values[0].name], indirect=True)
+def test_keys_that_move_go_on_moving(golden: Golden) -> None:
+    table = golden.main
+    rows = {(row["c"], row["id"]): row for row in our_rows(table)}
+    assert len(rows) == len(our_rows(table))
+    table.write([{"c": 1, "dt": "d9", "id": 5, "v": 99}, {"c": 1, "dt": "d9", "id": 77, "v": 1}])
+    found = {(row["c"], row["id"]): row["dt"] for row in our_rows(table)}
+    moves = table.options.get("merge-engine") == "deduplicate"
+    assert found == {key: row["dt"] for key, row in rows.items()} | ({(1, 5): "d9"} if moves else {}) | {(1, 77): "d9"}
+    assert table.check(rows=True).ok
 
 
 def loosened(rows: list[str], columns: Mapping[str, Column]) -> list[str]:

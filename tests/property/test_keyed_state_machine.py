@@ -76,23 +76,22 @@ class KeyedTable(RuleBasedStateMachine):
         kind=st.sampled_from(["parquet", "orc", "avro"]),
     )
     def create(self, engine: str, buckets: str, trigger: str, partitioned: bool, write_only: bool, kind: str) -> None:
+        lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+        layout = {"bucket": buckets, "num-sorted-run.compaction-trigger": trigger, "file.format": kind}
+        layout["write-only"] = str(write_only and engine != "first-row").lower()
+        self.begin(lake, engine, layout, partitioned=partitioned, waits=engine == "first-row")
+
+    def begin(self, lake: Lake, engine: str, layout: dict[str, str], *, partitioned: bool, waits: bool) -> None:
+        """Make the table; `waits` tells that rows are seen once they are compacted."""
         options, self.kinds = ENGINES[engine]
-        self.engine, self.buckets, self.partitioned = engine, buckets, partitioned
-        write_only = write_only and engine != "first-row"  # its rows are seen once they are compacted
-        self.lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+        self.lake, self.engine, self.waits = lake, engine, waits
+        self.buckets, self.partitioned = layout["bucket"], partitioned
         self.table = self.stale = self.lake.create_table(
             "d.t",
             {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "n": "INT", "v": "STRING"},
             primary_key=["dt", "k"],
             partition_by=["dt"] if partitioned else [],
-            options={
-                "bucket": buckets,
-                "dynamic-bucket.target-row-num": "4",
-                "num-sorted-run.compaction-trigger": trigger,
-                "write-only": str(write_only).lower(),
-                "file.format": kind,
-                **options,
-            },
+            options={"dynamic-bucket.target-row-num": "4", **layout, **options},
         )
         self.options = options
         self.slow = SlowMerge(self.table.schema, options)
@@ -132,8 +131,8 @@ class KeyedTable(RuleBasedStateMachine):
         """Note what the snapshots since the last look show."""
         latest = self.table.latest_snapshot()
         for snapshot_id in range(self.newest + 1, (latest.id if latest else 0) + 1):
-            # First rows show with their compaction, not with the commit before it.
-            if self.engine != "first-row" or self.table.snapshot(snapshot_id).commit_kind.value != "APPEND":
+            # Rows that wait show with their compaction, not with the commit before it.
+            if not self.waits or self.table.snapshot(snapshot_id).commit_kind.value != "APPEND":
                 self.history[snapshot_id] = self.versions
             self.newest = snapshot_id
 
@@ -173,7 +172,7 @@ class KeyedTable(RuleBasedStateMachine):
         for table, messages, written in reversed(prepared) if swap else prepared:
             table.new_commit().commit(messages)
             self.versions = self.flushed(self.versions, written)
-            if self.engine == "first-row":
+            if self.waits:
                 # Rows whose compaction was overtaken show with the next one.
                 table.compact()
                 self.newest = self.table.latest_snapshot().id - 1

@@ -444,3 +444,58 @@ def test_a_step_looks_at_its_own_snapshot_and_lists_nothing(table: Table) -> Non
     ops = io.ops[before:]
     assert not [op for op in ops if op.name == "list"]
     assert len(ops) <= 10 * 8, [op.name for op in ops]
+
+
+# ------------------------------------------------------------------------------------------------ overwrites that age
+
+
+def marked_overwrite(**options: str) -> tuple[Table, int]:
+    """A table with deletion vectors, a row of it superseded and marked, then overwritten."""
+    table = new_table(
+        keyed=True, write_only="false", deletion_vectors__enabled="true", streaming_read_overwrite="true", **options
+    )
+    put(table, *range(200))
+    clock_of(table).advance(60)
+    table.write([{"id": 7, "v": "newer"}])
+    return table, put(table, 1, mode="overwrite")
+
+
+def taken_back(table: Table, number: int) -> list[str]:
+    (change,) = table.follow(start=number, timeout=0)
+    rows = change.to_arrow().to_pylist()
+    assert [row for row in rows if row["rowkind"] != "-D"] == [{"rowkind": "+I", "id": 1, "v": "v1"}]
+    return sorted(row["v"] for row in rows if row["rowkind"] == "-D")
+
+
+def test_an_overwrite_takes_back_rows_that_were_not_marked_before() -> None:
+    table, number = marked_overwrite()
+    expected = sorted(["newer", *(f"v{each}" for each in range(200) if each != 7)])
+    assert taken_back(table, number) == expected
+    table.reset_consumer("c", number)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert taken_back(load_table(table.store.env, "d.t"), number) == expected
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_an_overwrite_in_a_changelog_of_a_table_with_vectors_says_that_its_rows_are_gone(producer: str) -> None:
+    table, number = marked_overwrite(changelog__time_retained="30 d", changelog_producer=producer)
+    put(table, 2)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert table.store.changelogs.find(number) is not None
+    fresh = load_table(table.store.env, "d.t")
+    with pytest.raises(NotFoundError, match="snapshot") as caught:
+        [change.to_arrow() for change in fresh.follow(start=number, timeout=0)]
+    assert caught.value.code == "snapshot-expired"
+    # Behind it the stream goes on.
+    assert [ids(change) for change in fresh.follow(start=number + 1, timeout=0)] == [[2]]
+
+
+def test_an_overwrite_in_a_changelog_of_dynamic_buckets_needs_no_index() -> None:
+    table = new_table(keyed=True, bucket="-1", streaming_read_overwrite="true", changelog__time_retained="30 d")
+    put(table, 1, 2)
+    number = put(table, 1, mode="overwrite")
+    put(table, 3)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    (change, _) = load_table(table.store.env, "d.t").follow(start=number, timeout=0)
+    rows = [(row["rowkind"], row["id"]) for row in change.to_arrow().to_pylist()]
+    assert sorted(rows) == [("+I", 1), ("-D", 1), ("-D", 2)]

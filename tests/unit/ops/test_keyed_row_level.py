@@ -391,3 +391,77 @@ def test_a_null_that_a_merge_makes_in_a_column_without_nulls_is_refused_by_name(
     with pytest.raises(InvalidInputError, match="null"):
         table.compact(full=True)
     assert rows(table.alter(nullable={"v": True})) == [(1, None, None), (2, 6, "b")]
+
+
+WAITING = {
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "vectors of 64 bits": {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"},
+    "vectors, partial-update": {
+        "deletion-vectors.enabled": "true",
+        "merge-engine": "partial-update",
+        "partial-update.remove-record-on-delete": "true",
+    },
+    "vectors, aggregation": {"deletion-vectors.enabled": "true", "merge-engine": "aggregation"},
+    "first-row": {"merge-engine": "first-row"},
+}
+
+
+@pytest.fixture
+def waiting(make):
+    """A table with rows that reads show, and others that wait for a compaction, some of keys that are shown."""
+
+    def made(kind: str) -> Table:
+        table = make(**WAITING[kind])
+        write(table, (1, "a", 1), (2, "b", 2), (3, "c", 3))
+        table.compact(full=True)
+        write(table.with_options({"write-only": "true"}), (2, "wait", 20), (4, "wait", 40), (5, "wait", 50))
+        assert [row[0] for row in rows(table)] == [1, 2, 3]
+        return table
+
+    return made
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_row_that_waits_for_a_compaction_is_deleted_too(waiting, kind):
+    table = waiting(kind)
+    first = kind == "first-row"
+    assert table.delete("k = 4 or n = 20").rows == (1 if first else 2)
+    table.compact(full=True)
+    left = [(1, "a", 1), (2, "b", 2), (3, "c", 3)] if first else [(1, "a", 1), (3, "c", 3)]
+    assert rows(table) == [*left, (5, "wait", 50)]
+    assert table.check(rows=True).ok
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_row_that_waits_for_a_compaction_is_updated_too(waiting, kind):
+    table = waiting(kind)
+    second = (2, "b", 2) if kind == "first-row" else (2, "wait", 20)
+    assert table.update({"v": "'new'"}, "n >= 20").rows == (2 if kind == "first-row" else 3)
+    table.compact(full=True)
+    changed = second if kind == "first-row" else (2, "new", 20)
+    assert rows(table) == [(1, "a", 1), changed, (3, "c", 3), (4, "new", 40), (5, "new", 50)]
+    assert table.check(rows=True).ok
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_merge_meets_rows_that_wait_for_a_compaction(waiting, kind):
+    table = waiting(kind)
+    source = [{"k": 2, "v": "x", "n": 20}, {"k": 4, "v": "y", "n": 0}, {"k": 6, "v": "z", "n": 60}]
+    merge = table.merge(source, on="target.k = source.k")
+    done = merge.when_matched_delete("target.n = source.n").when_matched_update({"v": "source.v"}).when_not_matched_insert()
+    result = done.run()
+    first = kind == "first-row"
+    assert (result.updated, result.deleted, result.inserted) == ((2, 0, 1) if first else (1, 1, 1))
+    table.compact(full=True)
+    second = [(2, "x", 2)] if first else []
+    left = [(1, "a", 1), *second, (3, "c", 3), (4, "y", 40), (5, "wait", 50), (6, "z", 60)]
+    assert rows(table) == left
+
+
+def test_a_change_of_rows_that_wait_does_not_bring_them_out(waiting):
+    """A writer that does not compact adds to what waits; reads show both changes together, later."""
+    table = waiting("vectors")
+    assert table.with_options({"write-only": "true"}).delete("k in (1, 4)").rows == 2
+    assert [row[0] for row in rows(table)] == [1, 2, 3]
+    table.compact()
+    assert [row[0] for row in rows(table)] == [2, 3, 5]

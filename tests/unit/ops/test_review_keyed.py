@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -337,3 +338,63 @@ def test_a_first_row_is_not_lost_to_one_that_was_taken_away_before_it_was_commit
     table.compact()
     found = shown(table)
     assert (found[1], found[30_000]) == (2, 2)
+
+
+# ------------------------------------------------------------------------------------------------ lost compactions
+
+
+def lost_compaction(kit: Kit, **options: str) -> tuple[Table, list[Any]]:
+    """A table, and messages whose compaction another one overtakes; all that is there belongs to the table."""
+    table = kit.table(**{"num-sorted-run.compaction-trigger": "3", **options})
+    for number in range(3):
+        beside(table).write(part(*range(20), n=number))
+    writer = table.new_write()
+    writer.write(part(50, n=50))
+    messages = writer.prepare_commit()
+    assert all(each.compact.after for each in messages)
+    return table, messages
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"changelog-producer": "lookup"}, {"deletion-vectors.enabled": "true"}, {"changelog-producer": "input"}],
+    ids=str,
+)
+def test_a_compaction_that_lost_its_race_leaves_no_file(kit, options):
+    table, messages = lost_compaction(kit, **options)
+    table.compact(full=True)
+    assert table.new_commit().commit(messages).compaction_lost
+    assert shown(table.with_options({"deletion-vectors.merge-on-read": "true"})) == {**dict.fromkeys(range(20), 2), 50: 50}
+    assert not table.check(deep=True).orphans
+
+
+def test_files_of_messages_that_are_committed_twice_are_not_taken_from_the_first_commit(kit):
+    """Nobody may do that, but rows must not go with it: the second time the compaction finds its inputs gone."""
+    table, messages = lost_compaction(kit)
+    assert not table.new_commit("one").commit(messages).compaction_lost
+    with suppress(CommitConflictError, InvalidInputError):
+        table.new_commit("two").commit(messages)
+    assert shown(table) == {**dict.fromkeys(range(20), 2), 50: 50}
+    assert table.check(deep=True).ok
+
+
+def test_files_of_a_lost_compaction_stay_where_snapshots_that_would_tell_are_gone(kit):
+    table, messages = lost_compaction(kit)
+    table.compact(full=True)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert table.new_commit().commit(messages).compaction_lost
+    assert len(table.check(deep=True).orphans) == sum(len(each.compact.after) for each in messages)
+
+
+def test_files_of_a_lost_numbered_compaction_stay_because_a_twin_may_publish_them(kit):
+    table = kit.table(**{"num-sorted-run.compaction-trigger": "3"})
+    for number in range(3):
+        beside(table).write(part(*range(20), n=number))
+    writer = table.new_write()
+    writer.write(part(50, n=50))
+    messages = writer.prepare_commit(1)
+    kit.beside.run()
+    table.compact(full=True)
+    result = table.new_commit("u").commit(messages, identifier=1)
+    if result.compaction_lost:
+        assert table.check(deep=True).orphans

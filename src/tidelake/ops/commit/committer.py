@@ -26,6 +26,7 @@ from tidelake.errors import (
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
+from tidelake.ops.commit.leftovers import unpublished_outputs
 from tidelake.ops.commit.lookups import check_lookups, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
@@ -266,8 +267,16 @@ class Committer:
             return _Parts((*done, *_some(self._loop.run(request))))
         except CommitConflictError:
             if done or published.snapshots:
+                if committable.is_batch:
+                    self._remove_outputs(messages, committable.messages)
                 return _Parts(tuple(done), compaction_lost=True)
             raise
+
+    def _remove_outputs(self, messages: Sequence[CommitMessage], given: Sequence[CommitMessage]) -> None:
+        """Remove what compactions made that were not published, if that is certain; else orphan cleaning finds it."""
+        with suppress(TidelakeError):  # the rows are committed, and whatever stays does no harm
+            for path in unpublished_outputs(self._store, messages, given, self._path_of, self._paths.index):
+                self._store.env.io.delete(path)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)

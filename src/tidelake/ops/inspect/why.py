@@ -1,9 +1,13 @@
-"""Every version of one key: where it lies, how it was ordered, and what the table makes of all of them."""
+"""Every version of one key: where it lies, how it was ordered, and what the table makes of all of them.
+
+Versions that reads pass over are told of too: those that a deletion vector marks, and those on level 0 that wait for a
+compaction. Invariant: the row is what a read of the table shows, made of the versions that are not hidden.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,20 +16,24 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import And, Predicate, col
 from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.files.read import ROW_NUMBER
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions
 from tidelake.lsm.kernel import Piece, merge
 from tidelake.lsm.ranks import sequence_ranks
 from tidelake.notebook import counted
-from tidelake.ops.read.append import read_data_file
+from tidelake.ops.read.append import deleted_rows, read_data_file
 from tidelake.ops.read.keyed import KeyedRequest, Merging
 from tidelake.ops.scan.keyed import plan_keyed
 from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.scan.split import Split
+from tidelake.spec.data_file import DataFile
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 _KINDS: Final = ("+I", "-U", "+U", "-D")
+_MARKED, _WAITS = "marked as deleted", "waits for a compaction"
 _RULES: Final = {
     MergeEngine.DEDUPLICATE: "the newest version wins, as it is",
     MergeEngine.PARTIAL_UPDATE: "each column has its newest value that is not null",
@@ -40,7 +48,7 @@ class Why:
 
     key: Mapping[str, Any]
     versions: pa.Table
-    """Columns: file, level, sequence number, kind, then those of the table."""
+    """Columns: file, level, sequence number, kind, why reads pass over it (null if not), then those of the table."""
     row: Mapping[str, Any] | None
     """What a read shows; None when the key is deleted or was never there."""
     rule: str
@@ -52,6 +60,7 @@ class Why:
         lines = [f"key {dict(self.key)}: {counted(count, 'version')}; {self.rule}"]
         lines += [
             f"  {row['kind']} sequence {row['sequence']} level {row['level']} {row['file']}"
+            + (f", {row['hidden']}" if row["hidden"] else "")
             for row in self.versions.to_pylist()
         ]
         return "\n".join([*lines, f"  shows {dict(self.row) if self.row is not None else 'no row'}"])
@@ -84,40 +93,71 @@ def why(
     parts: list[Predicate] = [col(name) == value for name, value in key.items()]
     where = And(tuple(parts))
     plan = plan_keyed(
-        store, snapshot, schema=schema, paths=paths, where=where, options=SplitOptions(), table_options=options
+        store,
+        snapshot,
+        schema=schema,
+        paths=paths,
+        where=where,
+        options=SplitOptions(),
+        table_options=options,
+        waiting=True,
     )
-    merging = Merging(schema, options)
-    wanted = (SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
-    request = KeyedRequest(schema=schema, columns=schema.names, where=where, wanted=wanted)
-    pieces: list[Piece] = []
-    names: list[str] = []
-    for split in plan.splits:
-        for file in split.files:
-            for batch in read_data_file(store, split, file, request):
-                pieces.append(Piece(pa.Table.from_batches([batch]), file.min_sequence, file.level))
-                names.append(file.file_name)
     merge_options = MergeOptions.parse(options)
-    shape = merging.plan(by_age=False, ordered=True, drop_retracts=True)
-    merged = list(merge([iter([piece]) for piece in pieces], shape))
+    found = [
+        each
+        for split in plan.splits
+        for file in split.files
+        for each in _in_file(store, split, file, where, waits=file.level == 0 and merge_options.level0_waits)
+    ]
+    shape = Merging(schema, options).plan(by_age=False, ordered=True, drop_retracts=True)
+    merged = list(merge([iter([each.shown]) for each in found], shape))
     rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
-    versions = _versions(pieces, names, merge_options)
+    versions = _versions(found, merge_options)
     # The key as the table has it: a command line gives texts.
     known = {name: versions.column(name)[0].as_py() for name in key} if versions.num_rows else dict(key)
     return Why(known, versions, rows[0] if rows else None, _rule(merge_options))
 
 
-def _versions(pieces: list[Piece], names: list[str], merge_options: MergeOptions) -> pa.Table:
-    if not pieces:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Versions in one batch of a file, and why each is hidden from reads."""
+
+    file: DataFile
+    rows: pa.Table
+    hidden: pa.Array
+
+    @property
+    def shown(self) -> Piece:
+        """Those that reads merge."""
+        return Piece(self.rows.filter(self.hidden.is_null()), self.file.min_sequence, self.file.level)
+
+
+def _in_file(store: TableStore, split: Split, file: DataFile, where: Predicate, *, waits: bool) -> Iterator[_Found]:
+    schema = store.schema
+    wanted = (SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
+    request = KeyedRequest(schema=schema, columns=schema.names, where=where, wanted=wanted)
+    marked = deleted_rows(store, split, file)
+    for batch in read_data_file(store, replace(split, vectors={}), file, request, row_numbers=True):
+        places = batch.column(ROW_NUMBER).to_numpy()
+        gone = np.isin(places, marked) if marked is not None else np.zeros(len(places), dtype=bool)
+        hidden = [_MARKED if is_gone else _WAITS if waits else None for is_gone in gone]
+        yield _Found(file, pa.Table.from_batches([batch.drop_columns([ROW_NUMBER])]), pa.array(hidden, pa.string()))
+
+
+def _versions(found: list[_Found], merge_options: MergeOptions) -> pa.Table:
+    if not found:
         return pa.table({"file": pa.array([], pa.string())})
-    rows = pa.concat_tables([piece.rows for piece in pieces])
+    rows = pa.concat_tables([each.rows for each in found])
     ties = [sequence_ranks(rows.column(each), descending=merge_options.descending) for each in merge_options.sequence]
     order = np.lexsort((rows.column(SEQUENCE).to_numpy(), *reversed(ties)))
-    counts = [piece.rows.num_rows for piece in pieces]
+    counts = [each.rows.num_rows for each in found]
+    names = np.array([each.file.file_name for each in found], dtype=object)
     system = {
-        "file": pa.array(np.repeat(np.array(names, dtype=object), counts).tolist(), pa.string()),
-        "level": pa.array(np.repeat([piece.level for piece in pieces], counts), pa.int32()),
+        "file": pa.array(np.repeat(names, counts).tolist(), pa.string()),
+        "level": pa.array(np.repeat([each.file.level for each in found], counts), pa.int32()),
         "sequence": rows.column(SEQUENCE),
         "kind": pa.array([_KINDS[kind] for kind in rows.column(KIND).to_pylist()]),
+        "hidden": pa.chunked_array([each.hidden for each in found]),
     }
     values = {name: rows.column(name) for name in rows.column_names if name not in (SEQUENCE, KIND)}
     return pa.table(system | {name: value for name, value in values.items() if name not in system}).take(

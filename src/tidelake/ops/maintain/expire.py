@@ -41,6 +41,7 @@ from tidelake.ops.maintain.holders import (
     read_tags,
 )
 from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, may_hold, no_files, union, without
+from tidelake.ops.scan.follow import FollowOptions
 from tidelake.options import INT32_MAX, Affects, DurationMs, OptionGroup, option
 from tidelake.spec.layout import EARLIEST, INDEX_DIR, STATISTICS_DIR
 from tidelake.spec.manifest import ADD
@@ -121,10 +122,17 @@ class ExpireOptions(OptionGroup):
     def consumed(self, store: TableStore) -> int | None:
         """The first snapshot that a consumer holds back, if any.
 
+        Where streams see overwrites, that is the one before what it reads next: what an overwrite takes back is there
+        as long as the snapshot is that it replaced.
+
         Raises:
             FormatError: the document of a consumer is damaged: it may hold anything.
         """
-        return None if self.decoupled and self.consumers_hold_changelogs_only else next_consumed(store)
+        if self.decoupled and self.consumers_hold_changelogs_only:
+            return None
+        following = next_consumed(store)
+        taken_back = bool(store.schema.primary_keys) and FollowOptions.parse(store.schema.options).overwrites
+        return following if following is None or not taken_back else following - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

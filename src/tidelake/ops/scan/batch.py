@@ -52,6 +52,8 @@ class BatchRead:
     """Whether a primary-key table is read without a merge: its lowest level alone, as full compactions left it."""
     first_of_stream: bool = False
     """Whether the state is one that the changes of later snapshots continue."""
+    waiting: bool = False
+    """Whether rows of a primary-key table that wait for a compaction are read, also where reads pass over them."""
 
     @property
     def wanted(self) -> Wanted:
@@ -186,6 +188,7 @@ def _plan_state(
             optimized=read.optimized,
             created_from_ms=created_from_ms,
             first_of_stream=read.first_of_stream,
+            waiting=read.waiting,
         )
     return plan_append(
         store,

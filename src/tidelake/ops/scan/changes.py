@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.modes import missing_range
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
@@ -30,6 +30,7 @@ from tidelake.ops.scan.split import Split, SplitMode, bucket_splits, pack
 from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.spec.manifest import ADD, empty_entries
 from tidelake.spec.manifest_list import ManifestMeta
+from tidelake.spec.option_rules import bool_option
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
@@ -139,6 +140,7 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
     The rows of an append table have no identity that could be taken back, so of those only what was added is read.
 
     Raises:
+        NotFoundError: it is left as a long-lived changelog, and which rows were deleted before it is told no more.
         UnsupportedError: rows lie in files that hold some columns only.
     """
     metas = delta_manifests(store.manifests, snapshot)
@@ -148,13 +150,13 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
     splits: list[Split] = []
     if wanted.schema.primary_keys:
         gone = entries.filter(pc.not_equal(entries.column("kind"), ADD))
-        before = store.snapshots.find(snapshot.id - 1) if gone.num_rows else None
-        for part, mode, state in ((gone, SplitMode.TAKEN_BACK, before), (added, SplitMode.STATE, snapshot)):
+        parts = ((gone, SplitMode.TAKEN_BACK, snapshot.id - 1), (added, SplitMode.STATE, snapshot.id))
+        for part, mode, state_id in parts:
             part = part.filter(pc.greater_equal(part.column("bucket"), 0))
-            vectors = snapshot_vectors(store.manifests, state) if state is not None else None
+            vectors = _vectors_at(store, wanted, snapshot, state_id) if part.num_rows else None
             splits += [
                 replace(bucket, mode=mode, raw_convertible=False)
-                for bucket in bucket_splits(part, snapshot.id, wanted.paths, vectors)
+                for bucket in bucket_splits(part, state_id, wanted.paths, vectors)
             ]
         # Stable: in each bucket what goes comes before what follows it.
         splits.sort(key=lambda split: (split.partition, split.bucket))
@@ -162,6 +164,31 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
         kept = _pruned(store, added, wanted)
         splits += splits_of(kept, snapshot.id, wanted.paths, SplitOptions.parse(wanted.options), None)
     return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, wanted.where)
+
+
+def _vectors_at(store: TableStore, wanted: Wanted, overwrite: Snapshot, state_id: int) -> pa.Table | None:
+    """The deletion vectors of the state before or after an overwrite, which may be left as a changelog only.
+
+    Raises:
+        NotFoundError: they went with their snapshot.
+    """
+    state = find_change(store, state_id)
+    try:
+        if state is not None:
+            return snapshot_vectors(store.manifests, state)
+    except NotFoundError:
+        if store.snapshots.exists(state_id):
+            raise
+    if not bool_option(wanted.options, "deletion-vectors.enabled"):
+        return None  # it was the index of something else
+    raise NotFoundError(
+        "which rows were deleted before an overwrite went with its snapshots",
+        code="snapshot-expired",
+        table=store.env.io.root,
+        snapshot_id=overwrite.id,
+        earliest=store.snapshots.earliest_id(),
+        hint="begin behind it: reset_consumer(); a table with streaming-read-overwrite keeps what a consumer still needs",
+    )
 
 
 def plan_latest_delta(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Plan:

@@ -54,12 +54,14 @@ def plan_keyed(
     optimized: bool = False,
     created_from_ms: int | None = None,
     first_of_stream: bool = False,
+    waiting: bool = False,
 ) -> Plan:
     """Plan the read of a primary-key table at a snapshot, with the columns of `schema`.
 
     `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else;
     `created_from_ms` only files made at or after that time. `first_of_stream` reads what the changes of later snapshots
-    continue: where compactions write the changelog, files that are still to be compacted come with it.
+    continue: where compactions write the changelog, files that are still to be compacted come with it. `waiting` takes
+    files on level 0 in that batch reads leave out.
 
     Raises:
         NotFoundError: the table was dropped.
@@ -78,9 +80,9 @@ def plan_keyed(
         return Plan(None, where=where)
     merge = MergeOptions.parse(table_options)
     none = live.entries.slice(0, 0)
-    waiting = none if optimized or first_of_stream else _waiting(live.entries, table_options)
-    apart = pc.is_in(live.entries.column("partition"), value_set=waiting.column("partition").combine_chunks().unique())
-    entries = visible(live.entries.filter(pc.invert(apart)), merge, level0=first_of_stream or None)
+    staged = none if optimized or first_of_stream else _staged(live.entries, table_options)
+    apart = pc.is_in(live.entries.column("partition"), value_set=staged.column("partition").combine_chunks().unique())
+    entries = visible(live.entries.filter(pc.invert(apart)), merge, level0=first_of_stream or waiting or None)
     levels = CompactionOptions.parse(table_options).num_levels
     if optimized or (first_of_stream and merge.changelog_producer is ChangelogProducer.FULL_COMPACTION):
         entries = entries.filter(pc.equal(entries.column("level"), levels - 1))
@@ -94,14 +96,14 @@ def plan_keyed(
         entries = prune_by_key(store, entries, where, schema)
         entries = prune_by_value(store, entries, where, schema, merge)
     splits = keyed_splits(entries, live.snapshot.id, paths, schema, options, merge, live.vectors)
-    if waiting.num_rows and (where is None or not never(where)):
+    if staged.num_rows and (where is None or not never(where)):
         there = live.entries.filter(apart)
         splits += staged_splits(there, live.snapshot.id, paths, PostponeOptions.parse(table_options), live.vectors)
         entries = pa.concat_tables([entries, there])
     return live.plan(entries, splits)
 
 
-def _waiting(entries: pa.Table, table_options: Mapping[str, str]) -> pa.Table:
+def _staged(entries: pa.Table, table_options: Mapping[str, str]) -> pa.Table:
     """The staged files that a batch read merges in."""
     merged = PostponeOptions.parse(table_options).merge_on_read
     return staged_entries(entries) if merged else entries.slice(0, 0)

@@ -5,6 +5,9 @@ streams see them. Where it does not (the engine makes nothing of deletions, fold
 keeps the first), the sections of a bucket that hold a matching row are merged, changed and written to the lowest level,
 and the commit replaces their files: copy on write.
 
+Rows that reads do not show yet, because they wait for a compaction on level 0, are changed like all others: they would
+come out later as if nobody had deleted or updated them.
+
 Invariant: what is published was computed from the newest state of the rows it changes. A commit of others to one of
 them in between is found before publishing, and the change is planned again on top of it.
 """
@@ -169,7 +172,8 @@ def write_again(
         FormatError: a file is missing or damaged; nothing is left behind.
         InvalidInputError: a new value does not fit.
     """
-    plan = plan_batch(store, BatchRead(schema=store.schema, paths=paths, where=where, options=options))
+    read = BatchRead(schema=store.schema, paths=paths, where=where, options=options, waiting=True)
+    plan = plan_batch(store, read)
     request = ReadRequest(schema=store.schema, columns=store.schema.names, where=where)
     writer = KeyedTableWriter(store, paths, options)
     count = 0

@@ -64,12 +64,14 @@ def reach(target: Target, matcher: Partners) -> Predicate | None:
 
 
 def planned(target: Target, where: Predicate | None) -> Plan:
-    """The read of the newest state of the target.
+    """The read of the newest state of the target, rows that wait for a compaction included.
 
     Raises:
         UnsupportedError: the table cannot be read.
     """
-    read = BatchRead(schema=target.store.schema, paths=target.paths, where=where, options=target.options)
+    read = BatchRead(
+        schema=target.store.schema, paths=target.paths, where=where, options=target.options, waiting=True
+    )
     return plan_batch(target.store, read)
 
 

@@ -1,0 +1,169 @@
+"""T1 for change streams: every operation of a consumer, and of expiry that leaves and takes changelogs, fails or kills.
+
+A consumer that dies anywhere and is started again gets every change, with the rows that were committed, in order; only
+the one that it had in hand may come twice. Expiry that dies anywhere leaves no change unread that it did not expire: of
+what is left every change is read with all its rows, by the snapshot or by the changelog that it left. Repeated, each
+step comes to what it would have come to at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fault.harness import Image, distinct_modes, doors, memory_with
+from tidelake.catalog.filesystem import Lake
+from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
+from tidelake.io import FileIO
+from tidelake.io.selftest import probe_create_exclusive
+from tidelake.ops.scan.changes import earliest_change
+from tidelake.table import Table
+from tidelake.testing import Crash, Fault, FaultyFileIO, MemoryFileIO, Op
+from tidelake.testing.faulty import READS
+from tidelake.testing.scenario import take_image
+
+COLUMNS = {"id": "INT NOT NULL", "v": "INT"}
+OUTLIVE = {"changelog.time-retained": "30 d", "consumer.changelog-only": "true"}
+KINDS = {
+    "changes told": {"changelog-producer": "lookup"},
+    "vectors": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+    "written rows": {"changelog-producer": "none"},
+}
+SHARE, READ_SHARE = 2, 12
+"""Every how many points are visited, of operations that change something and of reads."""
+Changes = dict[int, list[str]]
+
+
+def made(kind: str) -> Image:
+    """A table with some commits, each with changes, and a consumer that has read the first."""
+    io = MemoryFileIO()
+    options = {"bucket": "1", "num-levels": "3", **OUTLIVE, **KINDS[kind]}
+    table = Lake(doors(io, 1)).create_table("d.t", COLUMNS, primary_key=["id"], options=options)
+    for number in range(4):
+        rows = [{"id": number + each, "v": number, "rowkind": "+I"} for each in range(3)]
+        table.write([*rows, {"id": 9, "v": None, "rowkind": "-D"}])
+    next(table.follow(consumer="c", start="earliest", timeout=0)).ack()
+    return take_image(io)
+
+
+def aged(image: Image) -> Image:
+    """The same with changelogs in the place of all snapshots but the newest, whose consumer is gone."""
+    io = memory_with(image)
+    table = Lake(doors(io, 2)).table("d.t")
+    table.reset_consumer("c")
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert len(table.store.changelogs.ids()) >= 3
+    return take_image(io)
+
+
+def read_changes(table: Table) -> Changes:
+    """The rows of every change that is left."""
+    found: Changes = {}
+    for change in table.follow(start=earliest_change(table.store) or 1, timeout=0):
+        found[change.snapshot_id] = rows_of(change)
+    return found
+
+
+def rows_of(change: Any) -> list[str]:
+    return sorted(map(repr, change.to_arrow().to_pylist()))
+
+
+def start(image: Image) -> FileIO:
+    io = memory_with(image)
+    for each in (FaultyFileIO(io), FaultyFileIO(io).sub("d.db/t")):
+        probe_create_exclusive(each)  # its racing threads would number the operations by chance
+    return io
+
+
+def points(io: FaultyFileIO) -> list[tuple[Op, Fault]]:
+    """The faults to visit, in turn over operations and ways."""
+    return [
+        (op, fault)
+        for op in io.ops
+        for way, fault in enumerate(distinct_modes(op))
+        if (op.number + way) % (READ_SHARE if op.name in READS else SHARE) == 0
+    ]
+
+
+def attempt(io: FileIO, step: Callable[[Table], None], where: str) -> None:
+    """Do a step in a process that may fail or die."""
+    try:
+        step(Lake(doors(io, 3)).table("d.t"))
+    except Crash:
+        pass
+    except TidelakeError as error:
+        assert isinstance(error, StorageError | CommitUnknownError), (where, error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_that_dies_anywhere_gets_every_change_once_it_is_back(kind: str) -> None:
+    image = made(kind)
+    expected = read_changes(Lake(doors(memory_with(image), 4)).table("d.t"))
+    first = min(expected)
+
+    def consume(table: Table, handled: list[int]) -> None:
+        for change in table.follow(consumer="c", start="earliest", timeout=0):
+            assert rows_of(change) == expected[change.snapshot_id]
+            handled.append(change.snapshot_id)
+
+    clean, seen = FaultyFileIO(start(image)), list[int]()
+    consume(Lake(doors(clean, 3)).table("d.t"), seen)
+    assert seen == sorted(expected)[1:]
+    visits = points(clean)
+    for op, fault in visits:
+        where = f"REPRO kind={kind} op={op} fault={fault.value}"
+        io, handled, again = FaultyFileIO(start(image), {op.number: fault}), list[int](), list[int]()
+        attempt(io, lambda table, handled=handled: consume(table, handled), where)
+        consume(Lake(doors(io.inner, 5)).table("d.t"), again)
+        new = [each for each in again if each not in handled]
+        assert [*handled, *new] == sorted(each for each in expected if each > first), (where, handled, again)
+        assert len(again) - len(new) <= 1, (where, handled, again)
+        table = Lake(doors(io.inner, 6)).table("d.t")
+        assert table.consumers()["c"] > max(expected), where
+        assert table.check().ok, where
+    assert len(visits) >= 20
+    print(f"{kind}: {len(visits)} faults over {len(clean.ops)} operations")
+
+
+def leave_changelogs(table: Table) -> None:
+    table.expire_snapshots(retain_max=1, retain_min=1)
+
+
+def take_changelogs(table: Table) -> None:
+    table.expire_changelogs(retain_max=3, retain_min=1)
+
+
+def take_all_changelogs(table: Table) -> None:
+    table.expire_changelogs(delete_all=True)
+
+
+STEPS = {"leave": leave_changelogs, "take some": take_changelogs, "take all": take_all_changelogs}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_expiry_that_dies_anywhere_leaves_whole_changes(kind: str, name: str) -> None:
+    step = STEPS[name]
+    image = made(kind) if step is leave_changelogs else aged(made(kind))
+    before = read_changes(Lake(doors(memory_with(image), 4)).table("d.t"))
+    clean = FaultyFileIO(start(image))
+    step(Lake(doors(clean, 3)).table("d.t"))
+    after = read_changes(Lake(doors(memory_with(take_image(clean.inner)), 4)).table("d.t"))
+    assert (after == before) == (step is leave_changelogs)
+    visits = points(clean)
+    for op, fault in visits:
+        where = f"REPRO kind={kind} step={name} op={op} fault={fault.value}"
+        io = FaultyFileIO(start(image), {op.number: fault})
+        attempt(io, step, where)
+        for process in (5, 6):  # what is found, and what is left once the step is repeated
+            table = Lake(doors(io.inner, process)).table("d.t")
+            found = read_changes(table)
+            assert found == {number: before[number] for number in before if number >= min(found, default=1 << 30)}, where
+            report = table.check()
+            assert report.ok, (where, str(report))
+            step(table)
+        assert found == after, where
+    assert len(visits) >= 5
+    print(f"{kind}, {name}: {len(visits)} faults over {len(clean.ops)} operations")
