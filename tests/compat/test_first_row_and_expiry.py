@@ -13,6 +13,7 @@ import pytest
 
 import oracle
 import tidelake as tl
+from changelogs import numbered_changelog
 from tidelake.errors import InvalidInputError
 from tidelake.io.clock import SystemClock
 from tidelake.table import Table
@@ -242,3 +243,52 @@ def test_paimon_reads_writes_and_compacts_what_row_level_changes_left(
         theirs.compact(True)
         assert same(table, theirs) == after
     assert table.check(rows=True).ok
+
+
+LOOKED_UP = {
+    "lookup": {"changelog-producer": "lookup"},
+    "by sequence": {"changelog-producer": "lookup", "sequence.field": "v"},
+    "partial-update": {"changelog-producer": "lookup", "merge-engine": "partial-update"},
+    "aggregation": {
+        "changelog-producer": "lookup",
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "listagg",
+    },
+    "forced": {"force-lookup": "true", "merge-engine": "partial-update"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "first-row": {"changelog-producer": "lookup", "merge-engine": "first-row"},
+    "vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+}
+
+
+@pytest.mark.parametrize("kind", LOOKED_UP)
+def test_a_look_up_passes_over_rows_that_expired(tmp_path: Path, jvm: None, kind: str) -> None:
+    """The same rows go to two tables, one written by each side; rows of the lowest level have expired by then."""
+    columns = {"k": "INT NOT NULL", "v": "STRING", "ts": "INT"}
+    options = {"bucket": "1", "record-level.time-field": "ts", **STEPS, **LOOKED_UP[kind]}
+    hour, now = {"record-level.expire-time": "1 h"}, SystemClock().now_ms() // 1000
+    written = [("+U", (1, "new", now)), ("+I", (3, "n", now))]
+    written += [("-D", (2, "x", now))] if kind in ("lookup", "by sequence", "full-compaction", "vectors") else []
+    found = []
+    for who in ("ours", "theirs"):
+        theirs = oracle.Catalog(tmp_path / who).create_table("d.t", columns, ["k"], (), options)
+        theirs.write([(1, "old", now - 7200), (2, "old", now - 7200), *((k, "x", now) for k in range(10, 500))])
+        theirs.compact(True)
+        table = tl.open_table(tmp_path / who / "d.db/t")
+        seen = table.latest_snapshot().id
+        if who == "ours":
+            rows = [{**dict(zip(columns, row, strict=True)), "rowkind": rowkind} for rowkind, row in written]
+            table.with_options(hour).write(rows)
+        else:
+            theirs.write(written, options=hour)
+            if kind == "full-compaction":
+                theirs.compact(True, options=hour)
+        told = [each[1:] for n in range(seen + 1, table.latest_snapshot().id + 1) for each in numbered_changelog(table, n)]
+        found.append((shown([row for row in theirs.read() if row["k"] < 10]), told, tree(theirs)))
+    ours, others = found
+    assert ours[1:] == others[1:]
+    if kind == "vectors":  # 2.0.0 does not mark what it passes over: key 1 has two rows, and the deleted key 2 one
+        assert [row[1] for row in map(eval, ours[0])] == ["new", "n"]
+        assert len(others[0]) == 4
+    else:
+        assert ours[0] == others[0]

@@ -12,14 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from fault import test_contention_keyed as contention
 from fault import test_every_io_keyed as every_io
 from fault import test_reader_maintenance as reader_maintenance
+from fault import test_streamers as streamers
 from fault import test_unsynced_keyed as unsynced
 from fault.fleet import ENGINES as FLEET_ENGINES
 from fault.fleet import Fleet
 from fault.keyed import ENGINES, steps_of
 from fault.keyed_walk import Walk, disk_place, memory_place, still
+from fault.streamers import Pair
 from fault.test_every_io import bucket_with
 from fault.workers import Place
 from property.test_keyed_state_machine import KeptTable, KeyedTable
+from property.test_told_state_machine import ToldTable
 from s3_server import BUCKET, moto_s3
 
 pytestmark = pytest.mark.slow
@@ -72,10 +75,18 @@ def test_ten_minutes_of_reading_beside_maintenance(tmp_path: Path) -> None:
     reader_maintenance.disturb(Place(str(tmp_path)), seconds=600.0)
 
 
-@pytest.mark.parametrize("machine", [KeyedTable, KeptTable])
+@pytest.mark.parametrize("kind", streamers.KINDS)
+def test_a_writer_and_a_follower_are_killed_sixty_times(kind: str, tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "lake", tmp_path / "notes", streamers.KINDS[kind], turns=150, seed=4)
+    pair.run(pause_s=(0.1, 0.8), kills=30, at_most_s=1_500)
+    assert pair.problems() == [], f"REPRO seed={pair.seed} {dict(pair.kills)}"
+    assert pair.kills.total() >= 60
+
+
+@pytest.mark.parametrize("machine", [KeyedTable, KeptTable, ToldTable])
 def test_the_state_machines_go_further(machine: type[RuleBasedStateMachine]) -> None:
     further = settings(
-        max_examples=500, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=500, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(machine, settings=further)
 

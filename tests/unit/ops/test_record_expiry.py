@@ -192,3 +192,36 @@ def test_a_table_of_others_without_the_column_is_refused_when_it_is_compacted():
         expiry_for(schema, {"record-level.expire-time": "1 h"})
     with pytest.raises(InvalidInputError, match="cannot tell"):
         expiry_for(schema, {"record-level.expire-time": "1 h", "record-level.time-field": "d"})
+
+
+BELOW = {"compaction.max-size-amplification-percent": "100000", "compaction.size-ratio": "-99"}
+"""Sizes do not matter: level 0 is lifted to the level above the last one."""
+
+
+def with_expired_below(make, **options) -> Table:
+    """A table whose lowest level has two rows that expired since."""
+    table = make(**BELOW, **options)
+    fresh = table.with_options({"record-level.expire-time": "30 d"})
+    write(fresh, (1, "old", OLD), (2, "old", OLD), *((k, "x", NEW) for k in range(10, 300)))
+    fresh.compact(full=True)
+    return table
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_a_row_that_expired_is_not_folded_into_a_newer_one_and_not_told_of(make, vectors):
+    how = {"merge-engine": "partial-update", "changelog-producer": "lookup", "deletion-vectors.enabled": vectors}
+    table = with_expired_below(make, **how)
+    seen = table.latest_snapshot().id
+    write(table, (1, None, NEW), (3, "new", NEW))
+    assert {row["k"]: row["v"] for row in table.to_arrow(where="k in (1, 3)").to_pylist()} == {1: None, 3: "new"}
+    told = table.changes(seen).to_arrow().to_pylist()
+    assert sorted((row["rowkind"], row["k"]) for row in told) == [("+I", 1), ("+I", 3)]
+    assert table.count() == 2 + 290 + 1  # nobody has met the other row that expired
+    assert table.check(deep=True, rows=True).ok
+
+
+def test_a_row_that_expired_is_marked_when_its_key_is_written_or_deleted(make):
+    table = with_expired_below(make, **{"deletion-vectors.enabled": "true", "sequence.field": "v"})
+    table.write([{"k": 1, "v": "a", "ts": NEW, "rowkind": "+I"}, {"k": 2, "v": "z", "ts": NEW, "rowkind": "-D"}])
+    assert [each for each in shown(table) if each[0] < 10] == [(1, "a")]
+    assert table.check(deep=True, rows=True).ok

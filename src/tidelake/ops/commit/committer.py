@@ -26,7 +26,7 @@ from tidelake.errors import (
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
-from tidelake.ops.commit.leftovers import unpublished_outputs
+from tidelake.ops.commit.leftovers import unpublished
 from tidelake.ops.commit.lookups import check_lookups, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
@@ -192,27 +192,46 @@ class Committer:
                 # After a lost answer the same files may be there already, and only looking tells.
                 detect_conflicts=takes_away or recovering or self._unknown,
             )
-            done += _some(self._run_rebasing(request, provider))
+            done += _some(self._run_rebasing(request, provider, committable))
             if provider.messages != committable.messages and not any(each.repeated for each in done):
                 return self._after_rebase(committable, published, done, provider.messages)
         return self._compact_part(committable, published, done, compacted, committable.messages)
 
-    def _run_rebasing(self, request: Request, provider: _Rebasing) -> Done | None:
+    def _run_rebasing(self, request: Request, provider: _Rebasing, committable: Committable) -> Done | None:
         """Publish the written part; of the files of before and after a rebase those go that are certainly nobody's."""
         try:
             done = self._loop.run(request)
         except CommitUnknownError:
             raise
         except TidelakeError:
-            self._remove(provider.made())
+            self._delete(self._only_in(*provider.made()))
             raise
-        self._remove(provider.made() if done is None or done.repeated else provider.replaced())
+        if done is None or done.repeated:
+            self._delete(self._only_in(*provider.made()))
+        else:
+            self._let_go(self._only_in(*provider.replaced()), committable)
         return done
 
-    def _remove(self, messages: tuple[Sequence[CommitMessage], Sequence[CommitMessage]]) -> None:
-        """Remove the files that the first messages have and the second have not; what stays is an orphan."""
-        gone, kept = (plan_abort(each, self._path_of, self._paths.index) for each in messages)
-        for path in set(gone).difference(kept):
+    def _only_in(self, some: Sequence[CommitMessage], others: Sequence[CommitMessage]) -> list[str]:
+        """The files that the first messages brought and the others did not."""
+        gone, kept = (plan_abort(each, self._path_of, self._paths.index) for each in (some, others))
+        return sorted(set(gone).difference(kept))
+
+    def _let_go(self, paths: Sequence[str], committable: Committable) -> None:
+        """Remove files that came with a commit and that it did not publish, if nobody else can have done so.
+
+        A number is looked for before anything is published; of a batch that is tried again only the snapshots tell.
+        """
+        if committable.is_batch:
+            try:
+                paths = unpublished(self._store, paths, committable.messages)
+            except TidelakeError:
+                return  # found by orphan cleaning
+        self._delete(paths)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Delete what belongs to nobody, as far as the storage lets us; what stays is an orphan."""
+        for path in paths:
             with suppress(StorageError):
                 self._store.env.io.delete(path)
 
@@ -267,16 +286,11 @@ class Committer:
             return _Parts((*done, *_some(self._loop.run(request))))
         except CommitConflictError:
             if done or published.snapshots:
-                if committable.is_batch:
-                    self._remove_outputs(messages, committable.messages)
+                if committable.is_batch:  # a twin that repeats a numbered commit may be about to publish them
+                    compactions = [replace(each, data=DataIncrement()) for each in messages]
+                    self._let_go(self._only_in(compactions, ()), committable)
                 return _Parts(tuple(done), compaction_lost=True)
             raise
-
-    def _remove_outputs(self, messages: Sequence[CommitMessage], given: Sequence[CommitMessage]) -> None:
-        """Remove what compactions made that were not published, if that is certain; else orphan cleaning finds it."""
-        with suppress(TidelakeError):  # the rows are committed, and whatever stays does no harm
-            for path in unpublished_outputs(self._store, messages, given, self._path_of, self._paths.index):
-                self._store.env.io.delete(path)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)

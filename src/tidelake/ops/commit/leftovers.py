@@ -1,57 +1,46 @@
-"""Files of a compaction that lost its race after what was written with it was published.
+"""Files of a commit that it did not publish: of a compaction that lost its race, or of rows that were written again.
 
-Invariant: a file counts as nobody's only if every snapshot that could name it is there and names it not. It was made
-after the base snapshot of the message that it came with, so none before that can. Of numbered commits nothing is: a twin that repeats one may
-be about to publish the same files.
+The same messages may have been committed before, by somebody who was not told so and tried once more. Invariant: a file
+counts as nobody's only if every snapshot that could name it is there and names it not. It was made after the base
+snapshot of the message that it came with, so none before that can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ops.commit.abort import PathOf, plan_abort
-from tidelake.ops.commit.messages import CommitMessage, DataIncrement
+from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.plan import changelog_manifests, delta_manifests, read_changes
 from tidelake.spec.manifest import ADD
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
 
-__all__ = ["unpublished_outputs"]
+__all__ = ["unpublished"]
 
 
-def unpublished_outputs(
-    store: TableStore,
-    messages: Sequence[CommitMessage],
-    given: Sequence[CommitMessage],
-    path_of: PathOf,
-    index_path_of: PathOf,
-) -> tuple[str, ...]:
-    """The paths of the files that compactions made and no snapshot names; none where that is not certain.
+def unpublished(store: TableStore, paths: Sequence[str], given: Sequence[CommitMessage]) -> tuple[str, ...]:
+    """These files, if no snapshot names one of them; none of them where that is not certain.
 
-    `messages` are those whose compactions were not published, `given` those that they were before any rebase: only
-    these tell since when the files are there.
+    `given` are the messages that they came with, as they were before any rebase: these tell since when they are there.
 
     Raises:
         FormatError: a document that would tell is damaged.
         StorageError: the storage failed.
     """
-    compactions = [replace(each, data=DataIncrement()) for each in messages]
     bases = [each.base_snapshot_id for each in given]
     known = [base for base in bases if base is not None]
     latest = store.snapshots.latest_id()
-    if latest is None or not bases or len(known) < len(bases):
+    if latest is None or not paths or not bases or len(known) < len(bases):
         return ()
-    paths = plan_abort(compactions, path_of, index_path_of)
     names = pa.array([path.rpartition("/")[2] for path in paths], pa.large_string())
     for snapshot_id in range(min(known) + 1, latest + 1):
         snapshot = store.snapshots.find(snapshot_id)
         if snapshot is None or _names_one(store, snapshot, names):
             return ()
-    return paths
+    return tuple(paths)
 
 
 def _names_one(store: TableStore, snapshot: Snapshot, names: pa.Array) -> bool:

@@ -6,13 +6,17 @@ level 0 are merged with the version that lies below, so that every level holds w
 version is also marked as deleted, so that sorted levels hold each key once. Where full compactions produce the
 changelog, what comes to the lowest level is compared with what was there.
 
+A version below that is past its record-level expiry counts as none: it is neither folded in nor told of, as if a
+compaction had met it before. It is marked all the same, or its key would have two rows; and it still comes first where
+the first row wins.
+
 Invariant: the changes of a compaction lead from what its inputs and the levels below showed without the new rows to
 what they show with them. Keys without a new row are not told of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +29,7 @@ from tidelake.lsm.files import RunFile
 from tidelake.lsm.kernel import Older, Watch
 from tidelake.lsm.levels import Levels
 from tidelake.lsm.pick import Compaction
+from tidelake.lsm.record_expiry import Mask, RecordExpiry, expiry_for
 from tidelake.lsm.rewrite import LookupRules
 from tidelake.ops.compact.lookup import LevelLookup
 from tidelake.ops.compact.marks import Marks
@@ -34,6 +39,9 @@ from tidelake.spec.types import Field
 from tidelake.store.table_store import TableStore
 
 __all__ = ["Watching", "watch_compaction"]
+
+Expired = Callable[[pa.Table], Mask]
+"""Which rows are past their record-level expiry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,7 @@ def watch_compaction(
     are not told, whatever the table says.
 
     Raises:
-        InvalidInputError: an option is wrong.
+        InvalidInputError: an option is wrong, or rows expire by a column that tells no time.
     """
     merge = MergeOptions.parse(merging.options)
     output = compaction.output_level
@@ -102,6 +110,9 @@ def watch_compaction(
         lookup = _Below(LevelLookup(store, split, merging, below, new=level0, columns=columns), ages)
         if merge.deletion_vectors:
             lookup.marks = marks
+        expiry = expiry_for(merging.schema, merging.options) if values else None
+        if expiry is not None:
+            lookup.expired = _past(expiry, store.env.clock.now_ms())
     return Watching(
         watch=Watch(
             below=lookup,
@@ -127,12 +138,17 @@ def _compared(merging: Merging, merge: MergeOptions) -> tuple[Field, ...] | None
     return tuple(field for field in merging.schema.fields if field.name not in merge.uncompared)
 
 
+def _past(expiry: RecordExpiry, now_ms: int) -> Expired:
+    return lambda rows: expiry.expired(rows.column(expiry.field.name), now_ms)
+
+
 class _Below:
     """The versions that lie below the output level."""
 
     def __init__(self, lookup: LevelLookup, ages: Ages) -> None:
         self._lookup = lookup
         self.marks: Marks | None = None
+        self.expired: Expired | None = None
         self._levels = np.array([file.level for file in lookup.files], np.int64)
         self._ages = np.array([ages.by_name[file.name] for file in lookup.files], np.int64)
 
@@ -144,4 +160,9 @@ class _Below:
         if self.marks is not None:
             for number in np.unique(files).tolist():
                 self.marks.add(self._lookup.files[number].name, found.positions[places[files == number]])
-        return Older(places, found.values, self._levels[files], self._ages[files])
+        values = found.values
+        if self.expired is not None and values is not None:
+            past = self.expired(values)
+            if past.any():
+                places, files, values = places[~past], files[~past], values.filter(pa.array(~past))
+        return Older(places, values, self._levels[files], self._ages[files])

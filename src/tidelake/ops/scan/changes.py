@@ -140,11 +140,16 @@ def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Pla
     The rows of an append table have no identity that could be taken back, so of those only what was added is read.
 
     Raises:
-        NotFoundError: it is left as a long-lived changelog, and which rows were deleted before it is told no more.
+        NotFoundError: it is left as a long-lived changelog, and what it replaced is told no more.
         UnsupportedError: rows lie in files that hold some columns only.
     """
-    metas = delta_manifests(store.manifests, snapshot)
-    entries, read = _entries(store, wanted, metas)
+    try:
+        metas = delta_manifests(store.manifests, snapshot)
+        entries, read = _entries(store, wanted, metas)
+    except NotFoundError as cause:
+        if store.snapshots.exists(snapshot.id):
+            raise
+        raise _overwritten(store, snapshot) from cause  # a changelog of a producer keeps its changelog files alone
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshot, entries)
     splits: list[Split] = []
@@ -181,8 +186,12 @@ def _vectors_at(store: TableStore, wanted: Wanted, overwrite: Snapshot, state_id
             raise
     if not bool_option(wanted.options, "deletion-vectors.enabled"):
         return None  # it was the index of something else
-    raise NotFoundError(
-        "which rows were deleted before an overwrite went with its snapshots",
+    raise _overwritten(store, overwrite)
+
+
+def _overwritten(store: TableStore, overwrite: Snapshot) -> NotFoundError:
+    return NotFoundError(
+        "what an overwrite replaced is gone with its snapshots",
         code="snapshot-expired",
         table=store.env.io.root,
         snapshot_id=overwrite.id,
