@@ -275,7 +275,7 @@ for _name, _how in {
         ("write", rows(0, 6, "a")), ("write", [("-D", (1, "a1", 10)), ("+U", (2, "b", 20))]), ("compact",),
         ("write", rows(4, 4, "c")), ("expire", 2), ("write", [("-D", (7, "c7", 70))]), ("compact",), ("expire", 1),
         ("write", rows(20, 1, "d")),
-    ], _how)  # fmt: skip
+    ], {"changelog.time-retained": "3650 d", **_how})  # fmt: skip
     STREAMED.append(_name)
 keyed("vectors_merged_on_read", PLAIN, [
     ("write", rows(0, 20, "a")), ("compact",), ("write", rows(3, 4, "b")),

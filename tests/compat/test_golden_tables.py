@@ -193,7 +193,7 @@ def test_changes_are_those_that_the_release_read(golden: Golden) -> None:
         found = to_rows(golden.main.changes(int(after) - 1, int(after)).batches())
         assert encoded(found) == expected, after
         compared += len(expected)
-    assert compared or "aggregation" in str(golden.main.options.get("merge-engine")), "nothing was told"
+    assert compared or golden.main.store.changelogs.ids(), "nothing was told"
 
 
 @pytest.mark.parametrize("golden", [each for each in CHANGING if told(each.values[0], "stream")], indirect=True)

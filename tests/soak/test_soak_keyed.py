@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from fault import test_contention_keyed as contention
+from fault import test_every_io_follow as follow
 from fault import test_every_io_keyed as every_io
 from fault import test_reader_maintenance as reader_maintenance
 from fault import test_streamers as streamers
@@ -73,6 +74,13 @@ def test_contention_on_one_bucket(run: int, tmp_path: Path) -> None:
 
 def test_ten_minutes_of_reading_beside_maintenance(tmp_path: Path) -> None:
     reader_maintenance.disturb(Place(str(tmp_path)), seconds=600.0)
+
+
+@pytest.mark.parametrize("kind", follow.KINDS)
+def test_consumers_and_expiry_of_changelogs_die_at_every_operation(kind: str) -> None:
+    follow.kill_consumers(kind, share=1)
+    for name in follow.STEPS:
+        follow.kill_expiry(kind, name, share=1)
 
 
 @pytest.mark.parametrize("kind", streamers.KINDS)
