@@ -71,9 +71,7 @@ def changes(table: oracle.Table, snapshots: list[int]) -> dict[str, list[str]]:
 def stream(table: oracle.Table) -> dict[str, list[str]]:
     """What a stream from the first snapshot on gets of each, expired ones too."""
     steps = table.stream({"scan.mode": "from-snapshot", "scan.snapshot-id": 1}).drain()
-    return {
-        str(after - 1): encoded([{"rowkind": kind, **row} for kind, row in rows]) for after, rows in steps if rows
-    }
+    return {str(after - 1): encoded([{"rowkind": kind, **row} for kind, row in rows]) for after, rows in steps if rows}
 
 
 if __name__ == "__main__":

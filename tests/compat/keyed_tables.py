@@ -283,13 +283,14 @@ keyed("vectors_merged_on_read", PLAIN, [
 ], {"deletion-vectors.enabled": True, "deletion-vectors.merge-on-read": True})  # fmt: skip
 _moving = {"c": "INT NOT NULL", "dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "INT"}
 for _engine in ("deduplicate", "partial-update", "first-row"):
+    _how = {"bucket": -1, "dynamic-bucket.target-row-num": 4, "merge-engine": _engine}
     keyed(f"moving_{_engine.replace('-', '_')}", _moving, [
         ("upsert", [("+I", (1, f"d{i % 3}", i, i)) for i in range(10)]),
         ("upsert", [("+I", (1, f"d{(i + 1) % 3}", i, -i)) for i in range(4, 14)]),
         *([("upsert", [("-D", (1, "d1", 0, 0))])] if _engine == "deduplicate" else []),
         ("compact",),
         ("upsert", [("+I", (1, "d2", 3, None)), ("+I", (2, "d0", 3, 7))]),
-    ], {"bucket": -1, "dynamic-bucket.target-row-num": 4, "merge-engine": _engine}, ("c", "id"), ("c", "dt"))  # fmt: skip
+    ], _how, ("c", "id"), ("c", "dt"))  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ every way to merge

@@ -283,7 +283,9 @@ def test_a_look_up_passes_over_rows_that_expired(tmp_path: Path, jvm: None, kind
             theirs.write(written, options=hour)
             if kind == "full-compaction":
                 theirs.compact(True, options=hour)
-        told = [each[1:] for n in range(seen + 1, table.latest_snapshot().id + 1) for each in numbered_changelog(table, n)]
+        told = [
+            each[1:] for n in range(seen + 1, table.latest_snapshot().id + 1) for each in numbered_changelog(table, n)
+        ]
         found.append((shown([row for row in theirs.read() if row["k"] < 10]), told, tree(theirs)))
     ours, others = found
     assert ours[1:] == others[1:]

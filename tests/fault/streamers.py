@@ -84,7 +84,7 @@ class Pair:
     kills: Counter[str] = field(default_factory=Counter)
 
     def run(self, *, pause_s: tuple[float, float], kills: int, at_most_s: float) -> None:
-        """Run until the writer is done, killing one of the two in turn after each pause, the follower so often at least."""
+        """Run until the writer is done; after each pause one of the two is killed, the follower so often at least."""
         table = tl.connect(str(self.lake)).create_table(
             NAME, COLUMNS, primary_key=["k"], options={"bucket": "1", **SUMS, **self.options}
         )

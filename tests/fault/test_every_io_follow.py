@@ -86,12 +86,12 @@ def points(io: FaultyFileIO, share: int) -> list[tuple[Op, Fault]]:
 
 def attempt(io: FileIO, step: Callable[[Table], None], where: str) -> None:
     """Do a step in a process that may fail or die."""
+    failure: BaseException | None = None
     try:
         step(Lake(doors(io, 3)).table("d.t"))
-    except Crash:
-        pass
-    except TidelakeError as error:
-        assert isinstance(error, StorageError | CommitUnknownError), (where, error)
+    except (Crash, TidelakeError) as error:
+        failure = error
+    assert failure is None or isinstance(failure, Crash | StorageError | CommitUnknownError), (where, failure)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,7 +169,9 @@ def kill_expiry(kind: str, name: str, share: int) -> None:
         for process in (5, 6):  # what is found, and what is left once the step is repeated
             table = Lake(doors(io.inner, process)).table("d.t")
             found = read_changes(table)
-            assert found == {number: before[number] for number in before if number >= min(found, default=1 << 30)}, where
+            assert found == {number: before[number] for number in before if number >= min(found, default=1 << 30)}, (
+                where
+            )
             report = table.check()
             assert report.ok, (where, str(report))
             step(table)

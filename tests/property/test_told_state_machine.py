@@ -12,12 +12,14 @@ cleaning), after each step:
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -53,15 +55,19 @@ Told = dict[Key, Row] | None
 
 
 def fitting(engine: str, how: str) -> bool:
-    """Whether an engine goes with a way to tell: first rows are told by looking up, and have no vectors."""
-    return engine != "first-row" or how == "lookup"
+    """Whether an engine goes with a way to tell: first rows are told by looking up, and have no vectors.
+
+    Compactions that look up give the engine keys of one version too, of which a sequence group without a sequence makes
+    something else than a plain merge does, as with the reference: the model has no levels to tell when that happens.
+    """
+    return how == "lookup" if engine == "first-row" else engine != "sequence group" or how == "full-compaction"
 
 
 CHOICES = [(engine, how) for how in TOLD for engine in ENGINES if fitting(engine, how)]
 
 
 class ToldTable(KeptTable):
-    """`told` are the states that changes lead to, by snapshot; `changed` the changes by snapshot as they were committed."""
+    """`told` are the states that changes lead to, `changed` the changes as they were committed, both by snapshot."""
 
     @initialize(
         choice=st.sampled_from(CHOICES),
@@ -169,8 +175,10 @@ class ToldTable(KeptTable):
     @precondition(lambda self: self.history)
     @rule()
     def clean(self) -> None:
-        """Days later files go that nothing refers to."""
-        self.clock.advance(3 * 86_400)
+        """Files go that nothing refers to, once they are days old."""
+        then = SystemClock().now_ms() / 1_000 - 3 * 86_400
+        for path in self.folder.rglob("*"):
+            os.utime(path, (then, then))
         self.table.remove_orphans(plan_only=False)
         assert self.table.check().ok
 
@@ -188,12 +196,9 @@ class ToldTable(KeptTable):
         number = self.newest
         following = self.table.consumers()["c"]
         if following > number + 1:
-            try:
+            with pytest.raises(NotFoundError) as caught:
                 self.take(1)
-            except NotFoundError as error:
-                assert error.code == "stream-out-of-range"
-            else:
-                raise AssertionError("the consumer was not told of the rollback")
+            assert caught.value.code == "stream-out-of-range"
             self.table.reset_consumer("c", number + 1)
             self.stream = None
         self.noted = number

@@ -93,9 +93,7 @@ def test_a_writer_and_a_follower_are_killed_sixty_times(kind: str, tmp_path: Pat
 
 @pytest.mark.parametrize("machine", [KeyedTable, KeptTable, ToldTable])
 def test_the_state_machines_go_further(machine: type[RuleBasedStateMachine]) -> None:
-    further = settings(
-        max_examples=500, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    further = settings(max_examples=500, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=further)
 
 

@@ -448,7 +448,11 @@ def test_a_merge_meets_rows_that_wait_for_a_compaction(waiting, kind):
     table = waiting(kind)
     source = [{"k": 2, "v": "x", "n": 20}, {"k": 4, "v": "y", "n": 0}, {"k": 6, "v": "z", "n": 60}]
     merge = table.merge(source, on="target.k = source.k")
-    done = merge.when_matched_delete("target.n = source.n").when_matched_update({"v": "source.v"}).when_not_matched_insert()
+    done = (
+        merge.when_matched_delete("target.n = source.n")
+        .when_matched_update({"v": "source.v"})
+        .when_not_matched_insert()
+    )
     result = done.run()
     first = kind == "first-row"
     assert (result.updated, result.deleted, result.inserted) == ((2, 0, 1) if first else (1, 1, 1))

@@ -365,7 +365,10 @@ def test_a_compaction_that_lost_its_race_leaves_no_file(kit, options):
     table, messages = lost_compaction(kit, **options)
     table.compact(full=True)
     assert table.new_commit().commit(messages).compaction_lost
-    assert shown(table.with_options({"deletion-vectors.merge-on-read": "true"})) == {**dict.fromkeys(range(20), 2), 50: 50}
+    assert shown(table.with_options({"deletion-vectors.merge-on-read": "true"})) == {
+        **dict.fromkeys(range(20), 2),
+        50: 50,
+    }
     assert not table.check(deep=True).orphans
 
 

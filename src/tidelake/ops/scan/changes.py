@@ -196,7 +196,7 @@ def _overwritten(store: TableStore, overwrite: Snapshot) -> NotFoundError:
         table=store.env.io.root,
         snapshot_id=overwrite.id,
         earliest=store.snapshots.earliest_id(),
-        hint="begin behind it: reset_consumer(); a table with streaming-read-overwrite keeps what a consumer still needs",
+        hint="begin behind it: reset_consumer(); with streaming-read-overwrite a table keeps what its consumers need",
     )
 
 

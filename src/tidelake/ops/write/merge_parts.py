@@ -69,9 +69,7 @@ def planned(target: Target, where: Predicate | None) -> Plan:
     Raises:
         UnsupportedError: the table cannot be read.
     """
-    read = BatchRead(
-        schema=target.store.schema, paths=target.paths, where=where, options=target.options, waiting=True
-    )
+    read = BatchRead(schema=target.store.schema, paths=target.paths, where=where, options=target.options, waiting=True)
     return plan_batch(target.store, read)
 
 
