@@ -56,6 +56,19 @@ def test_a_key_that_moves_leaves_its_old_partition() -> None:
     assert table.scan(where="dt = 'a'").to_arrow().column("id").to_pylist() == [2]
 
 
+def test_why_tells_where_a_key_was_and_what_its_new_place_shows() -> None:
+    table = create(write_only="true")
+    for version in range(3):
+        table.write(rows(("a", 1, f"a{version}")))
+    table.write(rows(("b", 1, "b")))
+    told = table.why({"id": 1})
+    assert told.row == {"dt": "b", "id": 1, "v": "b"}
+    where = [(each["kind"], each["dt"]) for each in told.versions.to_pylist()]
+    assert where == [("+I", "a")] * 3 + [("-D", "a"), ("+I", "b")]
+    table.delete("id = 1")
+    assert table.why({"id": 1}).row is None
+
+
 def test_the_bootstrap_sees_rows_of_level_0() -> None:
     table = create(write_only="true")
     table.write(rows(("a", 1, "x")))

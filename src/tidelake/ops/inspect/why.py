@@ -6,6 +6,7 @@ compaction. Invariant: the row is what a read of the table shows, made of the ve
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +20,7 @@ from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.files.read import ROW_NUMBER
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions
-from tidelake.lsm.kernel import Piece, merge
+from tidelake.lsm.kernel import MergePlan, Piece, merge
 from tidelake.lsm.ranks import sequence_ranks
 from tidelake.notebook import counted
 from tidelake.ops.read.append import deleted_rows, read_data_file
@@ -28,6 +29,7 @@ from tidelake.ops.scan.keyed import plan_keyed
 from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
@@ -103,19 +105,31 @@ def why(
         waiting=True,
     )
     merge_options = MergeOptions.parse(options)
-    found = [
-        each
-        for split in plan.splits
-        for file in split.files
-        for each in _in_file(store, split, file, where, waits=file.level == 0 and merge_options.level0_waits)
-    ]
+    places: defaultdict[tuple[bytes, int], list[_Found]] = defaultdict(list)
+    for split in plan.splits:
+        for file in split.files:
+            waits = file.level == 0 and merge_options.level0_waits
+            places[split.partition, split.bucket] += _in_file(store, split, file, where, waits=waits)
     shape = Merging(schema, options).plan(by_age=False, ordered=True, drop_retracts=True)
-    merged = list(merge([iter([each.shown]) for each in found], shape))
-    rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
-    versions = _versions(found, merge_options)
+    shown = {place: _shown(found, shape, schema) for place, found in places.items()}
+    # Numbers are those of a bucket. Where a key has moved between partitions, the place that it left shows nothing.
+    order = sorted(places, key=lambda place: shown[place] is not None)
+    versions = _joined([_versions(places[place], merge_options) for place in order])
     # The key as the table has it: a command line gives texts.
     known = {name: versions.column(name)[0].as_py() for name in key} if versions.num_rows else dict(key)
-    return Why(known, versions, rows[0] if rows else None, _rule(merge_options))
+    return Why(known, versions, shown[order[-1]] if order else None, _rule(merge_options))
+
+
+def _shown(found: list[_Found], shape: MergePlan, schema: Schema) -> dict[str, Any] | None:
+    """The row that the versions of one bucket make."""
+    merged = merge([iter([each.shown]) for each in found], shape)
+    rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
+    return rows[0] if rows else None
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    some = [table for table in tables if table.num_rows]
+    return pa.concat_tables(some) if some else pa.table({"file": pa.array([], pa.string())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,7 @@ def _in_file(store: TableStore, split: Split, file: DataFile, where: Predicate, 
 
 def _versions(found: list[_Found], merge_options: MergeOptions) -> pa.Table:
     if not found:
-        return pa.table({"file": pa.array([], pa.string())})
+        return pa.table({})
     rows = pa.concat_tables([each.rows for each in found])
     ties = [sequence_ranks(rows.column(each), descending=merge_options.descending) for each in merge_options.sequence]
     order = np.lexsort((rows.column(SEQUENCE).to_numpy(), *reversed(ties)))
