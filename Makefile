@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test cluster floor compat compat-all soak bench bench-spark bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test long cluster floor compat compat-all soak bench bench-spark bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +49,11 @@ contracts: setup
 unit: setup
 	@$(PYTEST) tests/unit -n 2
 
-test: setup ## all tests that need no Java and no other implementation
-	@$(PYTEST) -m "not oracle and not peers and not cluster" -n 2 --durations 30
+test: setup ## all tests but those that need another implementation, a cluster or long
+	@$(PYTEST) -m "not oracle and not peers and not cluster and not long" -n 2 --durations 30
+
+long: setup ## tests of crowds of processes on one table, of memory, and sweeps over S3
+	@$(PYTEST) -m long tests/fault tests/unit -n 2 --durations 10
 
 cluster: setup ## tests that start, measure and kill Spark processes of their own
 	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10

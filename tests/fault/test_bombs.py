@@ -26,7 +26,7 @@ from tidelake.spec.manifest_list import SCHEMA_TEXT as LIST_SCHEMA
 from tidelake.spec.type_codec import parse_type
 
 ADDRESS_SPACE = 1536 << 20
-SECONDS_MAX = 1.0
+SECONDS_MAX = 4.0
 BIG = 48 << 20
 
 RUNNER = """

@@ -13,6 +13,8 @@ from fault.workers import Place, Report, add_columns, append, create, run_at_onc
 from s3_server import BUCKET, moto_s3
 from tidelake.testing.scenario import COLUMNS, NAME, live_names, read_snapshots, twice
 
+pytestmark = pytest.mark.long
+
 
 def test_8_processes_with_10_commits_each_on_one_local_table(tmp_path: Path) -> None:
     contend(Place(str(tmp_path)), processes=8, commits=10)

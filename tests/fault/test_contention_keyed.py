@@ -20,6 +20,8 @@ from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.table import Table
 from tidelake.testing.scenario import read_snapshots
 
+pytestmark = pytest.mark.long
+
 COLUMNS = {"k": "INT NOT NULL", "n": "BIGINT", "v": "STRING"}
 SUMS = {
     "merge-engine": "aggregation",

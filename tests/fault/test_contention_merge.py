@@ -9,6 +9,8 @@ import pytest
 from fault.merge_workers import KEYS, NAME, Report, add
 from fault.workers import Place, run_at_once
 
+pytestmark = pytest.mark.long
+
 TABLES = {
     "append": ([], {}),
     "deduplicate": (["k"], {"bucket": "1"}),

@@ -10,9 +10,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fault.row_workers import JUNK, NAME, ROWS, Report, work, written
 from fault.workers import Place, run_at_once
 from tidelake.testing.scenario import read_snapshots
+
+pytestmark = pytest.mark.long
 
 COLUMNS = {"id": "INT NOT NULL", "dt": "STRING", "v": "STRING"}
 

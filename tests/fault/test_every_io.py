@@ -52,6 +52,7 @@ def test_on_disk_with_fsync_a_sample_of_operations_fails_in_every_way(tmp_path: 
 
 
 @pytest.mark.s3
+@pytest.mark.long
 def test_on_s3_a_sample_of_operations_fails_in_every_way(s3_options: dict[str, str]) -> None:
     visit_sample(Walk(bucket_with(s3_options)), count=12, seed=2)
 

@@ -170,6 +170,7 @@ def on_disk(folder: Path) -> Callable[[Image], FileIO]:
 
 
 @pytest.mark.s3
+@pytest.mark.long
 def test_on_s3_a_few_operations_fail_in_every_way(s3_options: dict[str, str]) -> None:
     visit_sample(Walk(bucket_with(s3_options, "rows"), "unaware"), count=6, seed=4)
 

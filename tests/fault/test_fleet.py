@@ -12,6 +12,8 @@ import pytest
 
 from fault.fleet import Fleet
 
+pytestmark = pytest.mark.long
+
 KILLS = 10
 
 

@@ -17,6 +17,8 @@ from fault import keyed_memory_child, memory_child
 from fault.keyed_memory_child import OVERLAYS, ROW_BYTES, total
 from fault.memory_child import BATCH_BYTES, ROWS
 
+pytestmark = pytest.mark.long
+
 HEADROOM_MB = {"parquet": 64, "orc": 64, "avro": 160}
 """Avro is decoded in pieces of 32 MB, of which several copies live at a time."""
 FEW, MANY = 6, 60

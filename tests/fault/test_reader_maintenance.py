@@ -11,10 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from fault.workers import Place, run_at_once
 from tidelake.errors import CommitConflictError, NotFoundError, TidelakeError
 from tidelake.io.clock import SystemClock
 from tidelake.table import Table
+
+pytestmark = pytest.mark.long
 
 NAME = "db.busy"
 KEYS = 300

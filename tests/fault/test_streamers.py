@@ -12,6 +12,8 @@ import pytest
 
 from fault.streamers import Pair
 
+pytestmark = pytest.mark.long
+
 KINDS = {
     "lookup": {"changelog-producer": "lookup"},
     "vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},

@@ -407,7 +407,7 @@ class Maintained(RuleBasedStateMachine):
 
 TestMaintained = Maintained.TestCase
 TestMaintained.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

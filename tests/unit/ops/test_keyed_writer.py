@@ -600,7 +600,7 @@ print(table.files()["row_count"].to_pylist(), peak())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_six_times_the_rows_take_no_more_memory(tmp_path):
     found = []
     for count in (10, 60):
