@@ -1,4 +1,4 @@
-"""Executors that die, tasks that are repeated and tasks that run twice, on a cluster of several processes.
+"""Executors that die and tasks that are repeated, on a cluster of several processes.
 
 Run as a program this file is the job: it writes a table while its tasks misbehave as they are told.
 """
@@ -44,23 +44,13 @@ class Misbehaving:
             raise OSError("the first attempt fails")
         if first and self.how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
-        if first and self.how == "lingers" and context.partitionId() == 0:
-            subprocess.run(["sleep", "30"], check=True)
         yield from done
 
 
 def job(how: str, lake: str, marks: str) -> None:
     """Write `ROWS` rows."""
     found = tl.connect(lake)
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.speculation": how == "lingers",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "100ms",
-    }
-    spark = tl.spark(found, master="local-cluster[2,1,512]", conf=conf)
+    spark = tl.spark(found, master="local-cluster[2,1,512]", conf={"spark.executor.memory": "512m"})
     frame = spark.range(0, ROWS, 1, 2).selectExpr("id", "concat('v', id % 4) v")
     kind = type(frame)
     known = kind.mapInArrow
@@ -80,7 +70,6 @@ def job(how: str, lake: str, marks: str) -> None:
     [
         ("buckets", "fails"),
         ("buckets", "dies"),
-        ("buckets", "lingers"),
         ("keys that move", "fails"),
         ("keys that move", "dies"),
         ("postponed", "fails"),
