@@ -70,9 +70,7 @@ def job(how: str, lake: str, marks: str) -> None:
     [
         ("buckets", "fails"),
         ("buckets", "dies"),
-        ("keys that move", "fails"),
         ("keys that move", "dies"),
-        ("postponed", "fails"),
         ("postponed", "dies"),
     ],
 )

@@ -175,10 +175,10 @@ def test_a_session_of_someone_else_knows_the_format_without_registration(tmp_pat
 def test_a_session_starts_on_a_machine_without_java(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    for folder in (Path("/bin"), Path("/usr/bin")):
-        for program in folder.iterdir():
-            if not program.name.startswith("java") and not (programs / program.name).exists():
-                (programs / program.name).symlink_to(program)
+    found = {program.name: program for folder in (Path("/bin"), Path("/usr/bin")) for program in folder.iterdir()}
+    for name, program in found.items():
+        if not name.startswith("java"):
+            (programs / name).symlink_to(program)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("JAVA", "PYSPARK", "SPARK"))}
     told = alone(_WHEEL, tmp_path / "lake", **{**environment, "PATH": str(programs)})
     assert "rows 3 java True" in told
