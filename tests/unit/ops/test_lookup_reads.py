@@ -12,8 +12,11 @@ import pytest
 from changelogs import changelog
 from counted import CountedFileIO
 from tidelake.catalog.filesystem import Lake
+from tidelake.expr.evaluate import matches
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
+from tidelake.ops.compact.lookup import keys_between
+from tidelake.ops.read.keyed import Merging
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -165,6 +168,41 @@ def test_many_keys_in_several_windows_read_the_base_once(base, monkeypatch) -> N
     table.write(rows_of(np.arange(0, ROWS, 5) * 2, 1, table.schema.to_arrow()))
     assert io.twice(name, until=min(pages_until(data), len(data) - (64 << 10))) == 0
     assert len(changelog(table, table.latest_snapshot().id)) == 2 * ROWS // 5
+
+
+def test_a_range_of_keys_of_several_columns_is_that_of_the_whole_keys() -> None:
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    columns = {"a": "INT NOT NULL", "b": "STRING NOT NULL", "c": "INT NOT NULL"}
+    table = lake.create_table("d.t", columns, primary_key=list(columns), options={"bucket": "1"})
+    merging = Merging(table.schema, table.options)
+    keys = [(a, b, c) for a in range(3) for b in ("", "x", "xy") for c in range(-1, 2)]
+    rows = pa.Table.from_pylist([dict(zip(columns, key, strict=True)) for key in keys], schema=table.schema.to_arrow())
+    arrays = {name: rows.column(name).combine_chunks() for name in columns}
+    for first in keys:
+        for last in keys:
+            named = (dict(zip(columns, key, strict=True)) for key in (first, last))
+            found = matches(keys_between(merging, *named), arrays, len(keys)).to_pylist()
+            assert found == [first <= key <= last for key in keys]
+        above = keys_between(merging, dict(zip(columns, first, strict=True)), None)
+        assert matches(above, arrays, len(keys)).to_pylist() == [first <= key for key in keys]
+
+
+@pytest.mark.parametrize("shops", [1, 40])
+def test_keys_of_two_columns_are_found_at_both_ends_of_row_groups(shops) -> None:
+    """Bounds of a row group are those of each column; its keys are in the order of both."""
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    columns = {"shop": "INT NOT NULL", "k": "INT NOT NULL", "v": "INT"}
+    options = {"bucket": "1", "file.block-size": "20 kb", **VECTORS}
+    table = lake.create_table("d.t", columns, primary_key=["shop", "k"], options=options)
+    numbers = np.arange(8_000)
+    data = {"shop": numbers // (8_000 // shops), "k": numbers % (8_000 // shops), "v": numbers}
+    schema = table.schema.to_arrow()
+    table.write(pa.table(data).cast(schema))
+    table.compact(full=True)
+    for at in range(900, 7_900, 331):
+        near = slice(at, at + 50)
+        table.write(pa.table({"shop": data["shop"][near], "k": data["k"][near], "v": -numbers[near]}).cast(schema))
+        assert table.count() == 8_000
 
 
 def test_files_without_a_page_index_are_looked_up_all_the_same(base, monkeypatch) -> None:

@@ -33,7 +33,7 @@ from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.types import Root, with_nullable
 from tidelake.store.table_store import TableStore
 
-__all__ = ["Found", "LevelLookup", "Lookup"]
+__all__ = ["Found", "LevelLookup", "Lookup", "keys_between"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -109,7 +109,7 @@ class LevelLookup:
         rows = hand_rows([BATCH_ROWS], request.arrow_schema.types)[0] if self._together else BATCH_ROWS
 
         def read(file: RunFile, first: Mapping[str, Any]) -> Iterator[pa.Table]:
-            asked = replace(request, where=_between(merging, first, last))
+            asked = replace(request, where=keys_between(merging, first, last))
             for batch in read_data_file(
                 store, split, file.meta, asked, batch_rows=rows, row_numbers=True, stream=self._together, loosely=True
             ):
@@ -306,7 +306,7 @@ def _decoded(merging: Merging, keys: Sequence[bytes]) -> pa.Table:
     return pa.table(decode_rows(pa.array(keys, pa.large_binary()), types), names=list(names))
 
 
-def _between(merging: Merging, first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Predicate | None:
+def keys_between(merging: Merging, first: Mapping[str, Any], last: Mapping[str, Any] | None) -> Predicate | None:
     """What holds for keys from `first` to `last`, as far as the leading columns are safe to ask."""
     names: list[str] = []
     for name in merging.schema.trimmed_primary_keys:
