@@ -248,3 +248,26 @@ def test_rows_that_are_changed_by_a_verb_leave_no_stray_vector(make, engine, ver
             assert shown(table)[5] == -5
     assert shown(table)[6] == -6
     assert table.check(deep=True).ok
+
+
+def test_why_tells_which_versions_are_marked_and_which_wait(make):
+    table = make()
+    put(table, *BASE)
+    table.compact(full=True)
+    put(table, (7, 70, "b"))
+    waiting = table.with_options({"write-only": "true"})
+    put(waiting, (7, 700, "c"))
+    found = table.why({"k": 7})
+    told = list(zip(*(found.versions[name].to_pylist() for name in ("v", "level", "hidden")), strict=True))
+    assert [told[0], told[2]] == [(7, 5, "marked as deleted"), (700, 0, "waits for a compaction")]
+    assert (told[1][0], told[1][2]) == (70, None)
+    assert found.row == {"k": 7, "v": 70, "w": "b"}
+    assert str(found).count("marked as deleted") == 1
+    put(waiting, (7, 0, ""), kind="-D")
+    assert table.why({"k": 7}).row == {"k": 7, "v": 70, "w": "b"}
+    table.compact()
+    assert table.why({"k": 7}).row is None
+    merged = table.with_options({"deletion-vectors.merge-on-read": "true"})
+    put(waiting, (7, 1, "d"))
+    assert merged.why({"k": 7}).row == {"k": 7, "v": 1, "w": "d"}
+    assert merged.why({"k": 7}).versions["hidden"].to_pylist()[-1] is None
