@@ -56,14 +56,14 @@ long: setup ## tests of crowds of processes on one table, of memory, and sweeps 
 	@$(PYTEST) -m long tests/fault tests/unit -n 2 --durations 10
 
 cluster: setup ## tests that start, measure and kill Spark processes of their own
-	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10
+	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10 --timeout 900
 
 floor: .venv-floor/ready ## the tests on Spark with the oldest PySpark that is promised
 	@.venv-floor/bin/python -m pytest -q -m "not oracle and not cluster" tests/spark
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
-	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --durations 20
+	@TIDELAKE_REQUIRE_ORACLE=1 $(PYTEST) -m "oracle or peers" tests/compat -n 2 --durations 20 --timeout 900
 
 compat-all: export TIDELAKE_EVERY_CELL := 1
 compat-all: compat ## the same with every cell of its largest matrix, before a release
