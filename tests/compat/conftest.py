@@ -21,6 +21,9 @@ import pytest
 import oracle
 from compat.checks import Written
 from compat.write_tables import RELEASES
+from spark_session import spark
+
+__all__ = ["spark"]
 
 ROOT = Path(__file__).resolve().parents[2]
 

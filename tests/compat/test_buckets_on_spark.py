@@ -12,9 +12,6 @@ import oracle
 from compat import test_cross_partition as moving
 from compat import test_postponed as postponed
 from compat.facts import open_branch
-from spark_session import spark
-
-__all__ = ["spark"]
 
 pytestmark = pytest.mark.oracle
 

@@ -10,10 +10,7 @@ import pytest
 
 import tidelake as tl
 from changelogs import changelog, changelog_problems
-from spark_session import spark
 from tidelake.table import Table
-
-__all__ = ["spark"]
 
 pytestmark = pytest.mark.oracle
 
