@@ -15,7 +15,6 @@ from pyspark.sql import functions as f
 from spark.same_rows import assert_same, is_native
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import native
-from tidelake.engines.spark.remote import TableRef
 from tidelake.errors import FormatError
 from tidelake.spec.evolution import First
 from tidelake.table import Table
@@ -243,7 +242,7 @@ def test_object_stores_are_read_by_spark_only_where_the_session_says_so() -> Non
 def test_a_file_outside_the_table_is_read_through_arrow(spark: Any, lake: Lake) -> None:
     table = lake.create_table("db.t", {"id": "INT"})
     table.write([{"id": 1}])
-    reader = native.NativeReader(spark, table.scan(), ["id"], TableRef.of(table.name, table.store, {}))
+    reader = native.NativeReader(spark, table.scan(), ["id"])
     (split,) = table.scan().splits()
     assert reader.taken([split]) == [split]
     outside = tuple(replace(file, external_path="file:///elsewhere/x.parquet") for file in split.files)

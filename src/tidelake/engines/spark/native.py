@@ -1,33 +1,28 @@
 """Files that Spark's own Parquet reader reads exactly as we do: without a merge, with types that it knows.
 
 Columns are found by field id, so a file is read with the names of the schema it was written with; files of one schema
-make one frame. Rows that deletion vectors mark are left out by a join with their positions, which tasks read from the
-vectors and Spark broadcasts. Invariant: what Spark would leave out in silence (hidden files, what it may ignore as
-corrupt, rows that bounds without NaN rule out) is read another way, or is made to fail.
+make one frame. Invariant: what Spark would leave out in silence (hidden files, what it may ignore as corrupt, rows that
+bounds without NaN rule out) and what it would not leave out (deleted rows) is read another way, or is made to fail.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from tidelake.engines.spark.conditions import column_named, to_column
-from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.types import comment_of, to_spark
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
 from tidelake.files.read import check_same
-from tidelake.ops.read.append import deleted_rows
 from tidelake.ops.scan.options import ReadOptions
 from tidelake.ops.scan.split import Split
 from tidelake.query import Scan
@@ -40,8 +35,6 @@ PATHS_MAX: Final = 2_000
 PATHS_FREE: Final = 32
 """Files that it lists without a job of its own. Of more, each must have as many bytes as pay for that."""
 PATH_BYTES: Final = 1 << 20
-MARKED_FILES_MAX, MARKS_MAX = 32, 1 << 22
-"""Files with deletion vectors, and rows that these mark, up to which Spark leaves the rows out itself."""
 SCHEMES_CONF: Final = "spark.tidelake.native.schemes"
 """Schemes of storages that Spark can read itself, as `s3=s3a,gs=gs`; folders always are."""
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
@@ -55,12 +48,6 @@ _READABLE: Final = frozenset(
         Root.MAP, Root.ROW,
     }
 )  # fmt: skip
-Place = tuple[Split, DataFile]
-_METADATA: Final = "_metadata"
-"""What Spark tells of a row's file, if the table has no column of that name."""
-_POSITION: Final = "__tidelake_position"
-_FILE_ROWS: Final = 1 << 40
-"""More than a file has rows."""
 _MICROS: Final = 6
 _WIDER: Final = {
     Root.TINYINT: (Root.SMALLINT, Root.INT, Root.BIGINT),
@@ -82,8 +69,8 @@ _OPTIONS: Final = {
 class NativeReader:
     """Reads columns of what Spark can read itself, for one scan."""
 
-    def __init__(self, spark: SparkSession, scan: Scan, columns: Sequence[str], ref: TableRef) -> None:
-        self._spark, self._scan, self._ref = spark, scan, ref
+    def __init__(self, spark: SparkSession, scan: Scan, columns: Sequence[str]) -> None:
+        self._spark, self._scan = spark, scan
         self._prefix = _prefix(scan.store.env.io.root, spark.conf.get(SCHEMES_CONF, "") or "")
         self._fields = [scan.schema.field(name) for name in columns]
         types = {field.name: field.type for field in scan.schema.fields}
@@ -98,11 +85,6 @@ class NativeReader:
     def taken(self, splits: Sequence[Split]) -> list[Split]:
         """The splits whose rows Spark's reader gives; none where it would list files for longer than it reads."""
         found = [split for split in splits if self._takes(split)]
-        vectors = [each.vectors[file.file_name] for each in found for file in each.files if is_marked(each, file)]
-        marks = [vector.cardinality for vector in vectors]
-        hides = any(field.name.lower() == _METADATA for field in self._needed)
-        if hides or len(vectors) > MARKED_FILES_MAX or None in marks or sum(filter(None, marks)) > MARKS_MAX:
-            found = [split for split in found if not any(is_marked(split, file) for file in split.files)]
         paths = sum(len(split.files) for split in found)
         few = paths <= PATHS_FREE or sum(split.size for split in found) >= paths * PATH_BYTES
         return found if few and paths <= PATHS_MAX else []
@@ -114,17 +96,13 @@ class NativeReader:
             FormatError: a file is missing, or is another one than the manifest tells of.
         """
         self._scan.store.env.executor.map(self._check, ((split, file) for split in splits for file in split.files))
-        whole: defaultdict[int, list[Place]] = defaultdict(list)
-        marked: defaultdict[int, list[Place]] = defaultdict(list)
+        paths: defaultdict[int, list[str]] = defaultdict(list)
         for split in splits:
             for file in split.files:
-                (marked if is_marked(split, file) else whole)[file.schema_id].append((split, file))
-        return [
-            *(self._frame(schema_id, found) for schema_id, found in sorted(whole.items())),
-            *(self._frame(schema_id, found, marked=True) for schema_id, found in sorted(marked.items())),
-        ]
+                paths[file.schema_id].append(f"{self._prefix}/{split.path_of(file)}")
+        return [self._frame(schema_id, found) for schema_id, found in sorted(paths.items())]
 
-    def _check(self, place: Place) -> None:
+    def _check(self, place: tuple[Split, DataFile]) -> None:
         split, file = place
         path = split.path_of(file)
         try:
@@ -146,6 +124,7 @@ class NativeReader:
             self._usable
             and split.raw_convertible
             and split.branch is None
+            and not any(file.file_name in split.vectors for file in split.files)
             and not _GLOB.search(split.bucket_path)
             and all(self._takes_file(file) for file in split.files)
         )
@@ -169,59 +148,24 @@ class NativeReader:
             self._known[schema_id] = schema if fits and not _ambiguous(schema) else None
         return self._known[schema_id]
 
-    def _frame(self, schema_id: int, places: Sequence[Place], *, marked: bool = False) -> DataFrame:
+    def _frame(self, schema_id: int, paths: list[str]) -> DataFrame:
         schema = self._schema(schema_id)
         assert schema is not None
         by_id = {field.id: field for field in schema.fields}
         stored = {by_id[field.id].name: by_id[field.id] for field in self._needed if field.id in by_id}
         read = StructType([StructField(name, to_spark(field.type), True) for name, field in stored.items()])
-        paths = [f"{self._prefix}/{split.path_of(file)}" for split, file in places]
         try:
             rows = self._spark.read.schema(read).options(**_OPTIONS).parquet(*paths)
         except AnalysisException as cause:
             if cause.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise self._missing(cause) from cause
-        chosen = [_column(field, by_id.get(field.id)) for field in self._needed]
-        rows = self._unmarked(rows, places, chosen) if marked else rows.select(*chosen)
+        rows = rows.select(*(_column(field, by_id.get(field.id)) for field in self._needed))
         if self._where is not None:
             rows = rows.filter(self._where)
         if len(self._needed) > len(self._fields):
             rows = rows.select(*(column_named(field.name) for field in self._fields))
         return rows
-
-    def _unmarked(self, rows: DataFrame, places: Sequence[Place], columns: Sequence[Column]) -> DataFrame:
-        """The columns of rows that no vector marks."""
-        numbers = f.create_map(
-            *(f.lit(each) for number, (_, file) in enumerate(places) for each in (file.file_name, number))
-        )
-        position = numbers[f.col(f"{_METADATA}.file_name")] * _FILE_ROWS + f.col(f"{_METADATA}.row_index")
-        rows = rows.select(*columns, position.alias(_POSITION))
-        marks = self._spark.range(0, len(places), 1, 1).mapInArrow(
-            _Marks(self._ref, tuple(places)).run, f"{_POSITION} long"
-        )
-        return rows.join(f.broadcast(marks), _POSITION, "left_anti").drop(_POSITION)
-
-
-def is_marked(split: Split, file: DataFile) -> bool:
-    """Whether a vector marks rows of a file of a split."""
-    return file.file_name in split.vectors
-
-
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """Reads the positions of the marked rows of files; those of each file lie apart."""
-
-    ref: TableRef
-    places: tuple[Place, ...]
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = self.ref.open().store
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                found = deleted_rows(store, *self.places[number])
-                assert found is not None
-                yield pa.RecordBatch.from_arrays([pa.array(found + number * _FILE_ROWS, pa.int64())], [_POSITION])
 
 
 def _column(field: Field, stored: Field | None) -> Column:

@@ -78,7 +78,7 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     found = scan.splits()
     splits = whole_buckets(found) if packs else [one for split in found for one in singles(split)]
     _refuse_merged(splits, hidden)
-    native = NativeReader(spark, scan, request.columns, ref)
+    native = NativeReader(spark, scan, request.columns)
     direct = [] if hidden or merged else native.taken(splits)
     apart = {id(split) for split in direct}
     rest = [
