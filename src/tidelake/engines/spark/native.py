@@ -1,8 +1,8 @@
 """Files that Spark's own Parquet reader reads exactly as we do: without a merge, with types that it knows.
 
 Columns are found by field id, so a file is read with the names of the schema it was written with; files of one schema
-make one frame. Invariant: what Spark would leave out in silence (hidden files, what it may ignore as corrupt, rows that
-bounds without NaN rule out) and what it would not leave out (deleted rows) is read another way, or is made to fail.
+make one frame, those with deletion vectors another (`marks`). Invariant: what Spark would leave out in silence (hidden
+files, what it may ignore as corrupt, rows that bounds without NaN rule out) is read another way, or is made to fail.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from tidelake.engines.spark.conditions import column_named, to_column
+from tidelake.engines.spark.marks import (
+    MARKED_FILES_MAX,
+    MARKED_ROWS_MAX,
+    METADATA,
+    Place,
+    is_marked,
+    without_marked,
+)
 from tidelake.engines.spark.types import comment_of, to_spark
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.files.keyed import keyed_fields
@@ -40,6 +48,8 @@ SCHEMES_CONF: Final = "spark.tidelake.native.schemes"
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 _UNSEEN: Final = re.compile(r"[_.].*|.*:.*|.*\._COPYING_")
 """Names of files that Spark skips, or cannot open."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""Names that Spark tells of a file just as they are."""
 _FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _READABLE: Final = frozenset(
     {
@@ -85,6 +95,10 @@ class NativeReader:
     def taken(self, splits: Sequence[Split]) -> list[Split]:
         """The splits whose rows Spark's reader gives; none where it would list files for longer than it reads."""
         found = [split for split in splits if self._takes(split)]
+        marked = [file for split in found for file in split.files if is_marked(split, file)]
+        many = len(marked) > MARKED_FILES_MAX or sum(file.row_count for file in marked) > MARKED_ROWS_MAX
+        if many or any(field.name.lower() == METADATA for field in self._needed):
+            found = [split for split in found if not any(is_marked(split, file) for file in split.files)]
         paths = sum(len(split.files) for split in found)
         few = paths <= PATHS_FREE or sum(split.size for split in found) >= paths * PATH_BYTES
         return found if few and paths <= PATHS_MAX else []
@@ -96,13 +110,13 @@ class NativeReader:
             FormatError: a file is missing, or is another one than the manifest tells of.
         """
         self._scan.store.env.executor.map(self._check, ((split, file) for split in splits for file in split.files))
-        paths: defaultdict[int, list[str]] = defaultdict(list)
+        places: defaultdict[tuple[int, bool], list[Place]] = defaultdict(list)
         for split in splits:
             for file in split.files:
-                paths[file.schema_id].append(f"{self._prefix}/{split.path_of(file)}")
-        return [self._frame(schema_id, found) for schema_id, found in sorted(paths.items())]
+                places[file.schema_id, is_marked(split, file)].append((split, file))
+        return [self._frame(schema_id, found, marked) for (schema_id, marked), found in sorted(places.items())]
 
-    def _check(self, place: tuple[Split, DataFile]) -> None:
+    def _check(self, place: Place) -> None:
         split, file = place
         path = split.path_of(file)
         try:
@@ -124,9 +138,9 @@ class NativeReader:
             self._usable
             and split.raw_convertible
             and split.branch is None
-            and not any(file.file_name in split.vectors for file in split.files)
             and not _GLOB.search(split.bucket_path)
             and all(self._takes_file(file) for file in split.files)
+            and not any(is_marked(split, file) and not _PLAIN.fullmatch(file.file_name) for file in split.files)
         )
 
     def _takes_file(self, file: DataFile) -> bool:
@@ -148,18 +162,21 @@ class NativeReader:
             self._known[schema_id] = schema if fits and not _ambiguous(schema) else None
         return self._known[schema_id]
 
-    def _frame(self, schema_id: int, paths: list[str]) -> DataFrame:
+    def _frame(self, schema_id: int, places: Sequence[Place], marked: bool) -> DataFrame:
         schema = self._schema(schema_id)
         assert schema is not None
         by_id = {field.id: field for field in schema.fields}
         stored = {by_id[field.id].name: by_id[field.id] for field in self._needed if field.id in by_id}
         read = StructType([StructField(name, to_spark(field.type), True) for name, field in stored.items()])
+        paths = [f"{self._prefix}/{split.path_of(file)}" for split, file in places]
         try:
             rows = self._spark.read.schema(read).options(**_OPTIONS).parquet(*paths)
         except AnalysisException as cause:
             if cause.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise self._missing(cause) from cause
+        if marked:
+            rows = without_marked(self._spark, self._scan.store, rows, places)
         rows = rows.select(*(_column(field, by_id.get(field.id)) for field in self._needed))
         if self._where is not None:
             rows = rows.filter(self._where)
