@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from tidelake.catalog.filesystem import Lake
 from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.ops.read.append import read_data_file
@@ -14,7 +16,18 @@ from tidelake.spec.data_file import DataFile, data_files
 from tidelake.spec.snapshot import CommitKind
 from tidelake.table import Table
 
-__all__ = ["WORDS", "changelog", "changelog_files", "changelog_problems", "changelogs", "numbered_changelog"]
+__all__ = [
+    "UPDATES",
+    "WORDS",
+    "changelog",
+    "changelog_files",
+    "changelog_problems",
+    "changelogs",
+    "cut_in_two",
+    "cut_updates",
+    "last_told",
+    "numbered_changelog",
+]
 
 WORDS = ("+I", "-U", "+U", "-D")
 
@@ -84,6 +97,41 @@ def changelog_problems(table: Table) -> list[str]:
             return [f"{here} shows {there}, and its changes lead to {state}"]
         state = there
     return []
+
+
+UPDATES = [("+U", [p, p], [k, k], ["old", f"new{k}"], [k, k]) for p in "xy" for k in range(0, 8, 2)]
+"""What the binlog shows of the last changelog of `cut_updates`."""
+
+
+def cut_updates(lake: Lake, name: str, producer: str, *, rows: int = 1, bucket: int = 1) -> Table:
+    """A table whose last changelog tells of updates, in files that end after so many rows."""
+    columns = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "v": "STRING", "n": "INT"}
+    options = {"bucket": str(bucket), "changelog-producer": producer, "target-file-row-num": str(rows)}
+    table = lake.create_table(name, columns, primary_key=["p", "k"], partition_by=["p"], options=options)
+    first = [dict(zip(columns, (p, k, "old", k), strict=True)) for p in "xy" for k in range(8)]
+    table.write(first)
+    updates = []
+    for row in first:
+        if row["k"] % 2 == 0:
+            updates += [{"rowkind": "-U", **row}] if producer == "input" else []
+            updates.append({"rowkind": "+U", **row, "v": f"new{row['k']}"})
+    table.write(updates)
+    return table
+
+
+def last_told(table: Table) -> int:
+    """The newest snapshot that has a changelog."""
+    return max(each for each in range(1, table.latest_snapshot().id + 1) if changelog_files(table, each))
+
+
+def cut_in_two(table: Table, snapshot_id: int) -> int:
+    """How many updates of a changelog have their rows in two files."""
+    kinds = [kind for _, kind, _ in numbered_changelog(table, snapshot_id)]
+    store = table.store
+    metas = changelog_manifests(store.manifests, store.snapshots.get(snapshot_id))
+    splits = bucket_splits(read_changes(store.manifests, metas), snapshot_id, table.paths, None)
+    ends = list(itertools.accumulate(file.row_count for split in splits for file in split.files))
+    return sum(kinds[end - 1 : end + 1] == ["-U", "+U"] for end in ends)
 
 
 def _known(row: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
 from tidelake.ops.read.append import ReadRequest
-from tidelake.ops.read.binlog import binlog_schema, packed
+from tidelake.ops.read.binlog import binlog_schema, halves, packed
 from tidelake.ops.read.changes import ROWKIND, ChangeRequest, read_change_rows
 from tidelake.ops.read.order import sorted_batches
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
@@ -114,6 +114,7 @@ class Scan:
             options=self.options,
             reading=self._changes(),
             optimized=self.optimized,
+            whole_updates=self.shape is Shape.BINLOG,
         )
 
     def _changes(self) -> Reading | None:
@@ -194,7 +195,9 @@ class Scan:
 
     def _packed(self) -> Iterator[pa.RecordBatch]:
         left = self.limit  # counted in rows that come out, not in the rows that are packed
-        for batch in packed(self._rows(replace(self.request(), limit=None)), self.arrow_schema):
+        request = self.request()
+        assert isinstance(request, ChangeRequest)
+        for batch in packed(self._rows(halves(request)), request):
             if left == 0:
                 return
             if left is not None:

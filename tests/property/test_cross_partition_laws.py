@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from changelogs import changelogs
 from tidelake.catalog.filesystem import Lake
+from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
+from tidelake.ops.write import keyed_verbs
+from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.moves import Policy, known_place, parts_of, plan_moves
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
@@ -124,6 +129,126 @@ def test_a_table_stays_what_a_dictionary_is(engine: str, steps: list[tuple[str, 
         assert by_key(table.to_arrow().to_pylist()) == by_key(model.values())
     writer.close()
     assert not table.check(rows=True).findings
+
+
+# ------------------------------------------------------------------------------------------------ found or looked up
+
+REMOVES = {"partial-update.remove-record-on-delete": "true"}
+LOOKS: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full compaction": {"changelog-producer": "full-compaction"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "vectors, lookup": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "partial-update, removes": {"merge-engine": "partial-update", **REMOVES},
+    "partial-update, lookup": {"merge-engine": "partial-update", "changelog-producer": "lookup", **REMOVES},
+    "partial-update, group": {
+        "merge-engine": "partial-update",
+        "fields.v.sequence-group": "w",
+        "partial-update.remove-record-on-sequence-group": "v",
+    },
+    "aggregation": ENGINES["aggregation"],
+    "aggregation, removes": {**ENGINES["aggregation"], "aggregation.remove-record-on-delete": "true"},
+    "aggregation, full compaction": {**ENGINES["aggregation"], "changelog-producer": "full-compaction"},
+    "first-row": ENGINES["first-row"],
+    "first-row, lookup": {**ENGINES["first-row"], "changelog-producer": "lookup"},
+}
+condition = st.one_of(
+    st.builds("k = {}".format, st.integers(0, 5)),
+    st.builds("dt = '{}' and k < {}".format, st.sampled_from("xyz"), st.integers(1, 6)),
+    st.builds("v >= {}".format, st.integers(0, 9)),
+)
+values = st.dictionaries(st.sampled_from("vw"), st.sampled_from(["1", "null", "coalesce(v, 0) + 1"]), min_size=1)
+move = st.sampled_from([{}, {"dt": "'z'"}, {"dt": "case when dt = 'x' then 'y' else 'x' end"}])
+change = st.one_of(
+    st.tuples(st.just("write"), batch),
+    st.tuples(st.just("compact"), st.booleans()),
+    st.tuples(st.just("delete"), condition),
+    st.tuples(st.just("update"), st.tuples(values, move, condition)),
+)
+
+
+class LookedUp(KeyedTableWriter):
+    """Looks up where every row belongs, whatever is said."""
+
+    def write(self, batch: Any, kinds: Any = None, buckets: Any = None) -> None:
+        del buckets
+        super().write(batch, kinds)
+
+
+SWAP = ("update", ({"v": "1"}, {"dt": "case when dt = 'x' then 'y' else 'x' end"}, "v >= 0"))
+LATER = ("write", [{"rowkind": "+I", "a": 0, "dt": "x", "k": 0, "v": None}])
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(look=st.sampled_from(list(LOOKS)), write_only=st.booleans(), steps=st.lists(change, min_size=2, max_size=6))
+@example(look="deduplicate", write_only=False, steps=[SWAP, LATER])  # room that keys left is used again
+@example(look="vectors, lookup", write_only=True, steps=[SWAP, ("delete", "v >= 0")])  # rows that wait on level 0
+@example(look="first-row, lookup", write_only=True, steps=[SWAP, ("delete", "k = 1")])
+def test_rows_go_where_a_look_at_all_keys_would_have_sent_them(
+    look: str, write_only: bool, steps: list[tuple[str, Any]]
+) -> None:
+    engine = LOOKS[look].get("merge-engine", "deduplicate")
+    first = ("write", [{"rowkind": "+I", "a": 0, "dt": "xyz"[k % 3], "k": k, "v": k} for k in range(6)])
+    found, looked_up = (watched_table(LOOKS[look], write_only) for _ in range(2))
+    for step in (first, *steps):
+        result = done(found, step, engine)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(keyed_verbs, "KeyedTableWriter", LookedUp)
+            patch.setattr(keyed_verbs, "_movers", lambda *_: None)
+            assert done(looked_up, step, engine) == result
+        assert state(found) == state(looked_up)
+    for table in (found, looked_up):
+        table.compact(full=True)
+        assert not table.check(rows=True).findings
+    assert state(found) == state(looked_up)
+    assert changelogs(found) == changelogs(looked_up)
+
+
+def watched_table(options: dict[str, str], write_only: bool) -> Table:
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    return lake.create_table(
+        "d.t",
+        {"a": "INT NOT NULL", "dt": "STRING NOT NULL", "k": "INT NOT NULL", "v": "INT", "w": "INT"},
+        primary_key=["a", "k"],
+        partition_by=["a", "dt"],
+        options={
+            "bucket": "-1",
+            "dynamic-bucket.target-row-num": "2",
+            "num-sorted-run.compaction-trigger": "3",
+            "write-only": str(write_only).lower(),
+            **options,
+        },
+    )
+
+
+def done(table: Table, step: tuple[str, Any], engine: str) -> Any:
+    """What became of a step: how many rows changed, or why none did."""
+    name, what = step
+    try:
+        if name == "write":
+            return table.write([{**row, "w": row["v"]} for row in taken(what, engine)]).rows
+        if name == "compact":
+            return table.compact(full=what).rows
+        if name == "delete":
+            return table.delete(what).rows
+        values, move, where = what
+        return table.update({**values, **(move if engine == "deduplicate" else {})}, where).rows
+    except InvalidInputError as error:
+        return error.code, error.message
+
+
+def state(table: Table) -> tuple[list[str], ...]:
+    """What reads show, and what lies in which buckets and levels."""
+    columns = ("partition", "bucket", "level", "row_count", "delete_row_count", "min_key", "max_key")
+    files = table.files().select(columns).to_pylist()
+    return (
+        sorted(map(repr, table.to_arrow().to_pylist())),
+        sorted(map(repr, table.inspect.audit_log().to_arrow().to_pylist())),
+        sorted(repr(each) for each in files),
+    )
 
 
 # ------------------------------------------------------------------------------------------------ a batch at once

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from changelogs import UPDATES, cut_in_two, cut_updates, last_told
 from spark.same_rows import expected_rows, shown, spark_rows
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark.rows import whole_buckets
@@ -97,6 +98,27 @@ def test_updates_are_packed_into_one_row_whatever_the_splits(spark: Any, lake: L
     assert replace_limit(scan, 5).to_spark(spark).count() == 5
     narrow = scan.to_spark(spark, columns=["v"])
     assert narrow.columns == ["rowkind", "_SEQUENCE_NUMBER", "v"]
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_an_update_in_two_files_is_one_row(spark: Any, lake: Lake, producer: str) -> None:
+    table = cut_updates(lake, "db.t", producer)
+    latest = last_told(table)
+    assert cut_in_two(table, latest) == len(UPDATES)
+    apart = {"source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"}
+    binlog, audit = (lake.table(f"db.t${view}").with_options(apart) for view in ("binlog", "audit_log"))
+    scan = binlog.changes(latest - 1, latest)
+    assert len(scan.splits()) == 2 * len(UPDATES)
+    assert sorted(tuple(row) for row in scan.to_spark(spark).collect()) == UPDATES
+    assert assert_same(spark, audit.changes(latest - 1, latest)) == 2 * len(UPDATES)
+    assert assert_same(spark, table.with_options(apart).changes(latest - 1, latest)) == 2 * len(UPDATES)
+    for where, count in (("v = 'new4'", 2), ("v = 'old'", 8), ("v = 'new4' and p = 'x'", 1), ("k = 4", 2)):
+        assert assert_same(spark, binlog.changes(latest - 1, latest, where=where)) == count
+        narrow = binlog.changes(latest - 1, latest, columns=["n"], where=where).to_spark(spark)
+        assert all(len(row.n) == 2 for row in narrow.collect())
+    limited = replace_limit(scan, 3).to_spark(spark).collect()
+    assert len(limited) == 3
+    assert all(tuple(row.v) == ("old", f"new{row.k[0]}") for row in limited)
 
 
 def replace_limit(scan: Scan, limit: int) -> Scan:

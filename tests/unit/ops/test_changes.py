@@ -15,7 +15,6 @@ from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.lsm.two_states import rows_differ
-from tidelake.ops.read.binlog import binlog_schema, packed
 from tidelake.spec.types import DOUBLE, INT, ElementType, Field, Root
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
@@ -231,16 +230,6 @@ def test_sequence_numbers_are_shown_on_demand(lake: Lake) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ small parts
-
-
-@pytest.mark.parametrize("cut", range(7))
-def test_updates_are_packed_wherever_batches_end(cut: int) -> None:
-    schema = pa.schema([pa.field("rowkind", pa.string(), nullable=False), ("n", pa.int32())])
-    kinds = ["+I", "-U", "+U", "-D", "-U", "-U", "+U"]
-    rows = pa.record_batch([pa.array(kinds), pa.array(range(7), pa.int32())], schema=schema)
-    found = packed([rows.slice(0, cut), rows.slice(cut)], binlog_schema(schema, ["n"]))
-    plain = [(row["rowkind"], row["n"]) for batch in found for row in batch.to_pylist()]
-    assert plain == [("+I", [0]), ("+U", [1, 2]), ("-D", [3]), ("-U", [4]), ("+U", [5, 6])]
 
 
 def test_rows_differ_by_value_at_any_depth() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from counted import CountedFileIO
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError
 from tidelake.io.env import Env
@@ -383,3 +385,173 @@ def test_rows_that_others_have_settled_are_written_as_they_are() -> None:
     messages = writer.prepare()
     assert sorted(message.bucket for message in messages) == [0, 4, 7]
     assert {message.base_snapshot_id for message in messages} == {0}
+
+
+# ------------------------------------------------------------------------------------------------ rows that were found
+
+
+def many(io: CountedFileIO, **options: str) -> Table:
+    """Twenty partitions with keys of their own, and the storage counts from here on."""
+    lake = Lake(Env(io, FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    table = lake.create_table(
+        "d.t", COLUMNS, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1", **given}
+    )
+    table.write(rows(*((f"p{n // 500}", n, f"value {n * 7919}") for n in range(10_000))))
+    if not options:
+        table.compact(full=True)
+    io.reads.clear()
+    io.ops.clear()
+    return table
+
+
+def partitions_read(io: CountedFileIO) -> set[str]:
+    """The partitions whose data files were opened."""
+    found = (part for read in io.reads for part in read.path.split("/") if part.startswith("dt="))
+    return {part.removeprefix("dt=") for part in found}
+
+
+CHANGES: dict[str, Callable[[Table], Any]] = {
+    "delete": lambda table: table.delete("id = 1501"),
+    "delete in a partition": lambda table: table.delete("dt = 'p3' and v like 'value 1%'"),
+    "update": lambda table: table.update({"v": "'new'"}, "id between 1500 and 1510"),
+    "update to where rows are": lambda table: table.update({"dt": "'p3'"}, "id = 1501"),
+    "move": lambda table: table.update({"dt": "'p9'"}, "id = 1501"),
+    "move to a new partition": lambda table: table.update({"dt": "'new'"}, "id = 1501"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("options", [{}, {"write_only": "true"}], ids=["compacted", "level 0"])
+def test_a_change_reads_what_its_condition_selects_and_not_the_keys_of_the_table(
+    name: str, options: dict[str, str]
+) -> None:
+    io = CountedFileIO(MemoryFileIO())
+    table = many(io, **options)
+    total = sum(table.files().column("file_size").to_pylist())
+    assert CHANGES[name](table).rows > 0
+    assert partitions_read(io) == {"p3"}
+    assert io.bytes_read < total / 5
+    assert table.check(rows=True).ok
+
+
+def test_writes_of_rows_that_were_not_found_still_know_every_key() -> None:
+    io = CountedFileIO(MemoryFileIO())
+    table = many(io)
+    table.write(rows(("new", 1501, "moved")))
+    assert len(partitions_read(io)) == 20
+    assert table.scan(where="id = 1501").to_arrow().column("dt").to_pylist() == ["new"]
+
+
+MOVE = rows(("b", 1, "theirs"))
+RIVALS: dict[str, tuple[Callable[[Table], Any], int]] = {
+    "moves the key": (lambda rival: rival.write(MOVE), 2),
+    "moves the key by an update": (lambda rival: rival.update({"dt": "'b'", "v": "'theirs'"}, "id = 1"), 2),
+    "changes the key": (lambda rival: rival.write(rows(("a", 1, "theirs"))), 2),
+    "deletes the key": (lambda rival: rival.delete("id = 1"), 2),
+    "drops the partition": (lambda rival: rival.drop_partitions("dt = 'a'"), 2),
+    "replaces the table": (lambda rival: rival.write(MOVE, mode="overwrite"), 2),
+    "writes another key beside it": (lambda rival: rival.write(rows(("a", 7, "theirs"))), 1),
+    "moves another key there": (lambda rival: rival.write(rows(("a", 3, "theirs"))), 1),
+    "compacts": (lambda rival: rival.compact(full=True), 1),
+}
+VERBS: dict[str, Callable[[Table], Any]] = {
+    "delete": lambda table: table.delete("id = 1"),
+    "delete there": lambda table: table.delete("dt = 'a' and id = 1"),
+    "update": lambda table: table.update({"v": "concat(v, '!')"}, "id = 1"),
+    "update there": lambda table: table.update({"v": "concat(v, '!')"}, "dt = 'a' and id = 1"),
+    "move": lambda table: table.update({"dt": "'c'", "v": "concat(v, '!')"}, "id = 1"),
+}
+
+
+@pytest.mark.parametrize("when", ["before it writes", "before it commits"])
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_change_that_lost_the_race_for_its_rows_is_planned_again(
+    rival: str, verb: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, plans = RIVALS[rival]
+    tables = [create(write_only="true") for _ in range(2)]
+    for table in tables:
+        table.write(rows(("a", 1, "x"), ("a", 2, "x"), ("b", 3, "x")))
+    raced, one_after_the_other = tables
+    act(other(one_after_the_other))
+    VERBS[verb](one_after_the_other)
+    calls: list[int] = []
+    patched = "write" if when == "before it writes" else "prepare"
+    original = getattr(KeyedTableWriter, patched)
+
+    def late(self: KeyedTableWriter, *given: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            monkeypatch.setattr(KeyedTableWriter, patched, original)
+            act(other(raced))
+            monkeypatch.setattr(KeyedTableWriter, patched, late)
+        return original(self, *given, **named)
+
+    monkeypatch.setattr(KeyedTableWriter, patched, late)
+    VERBS[verb](raced)
+    monkeypatch.undo()
+    assert shown(raced) == shown(one_after_the_other)
+    assert raced.check(rows=True).ok
+    if when == "before it commits":
+        assert len(calls) == plans
+
+
+def test_a_write_that_was_planned_before_a_deletion_is_planned_again() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x"), ("a", 2, "x")))
+    late = other(table).new_write("two")
+    late.write(rows(("b", 1, "y")))
+    messages = late.prepare_commit(1)
+    table.delete("id = 1")
+    with pytest.raises(CommitConflictError) as caught:
+        other(table).new_commit("two").commit(messages, identifier=1)
+    assert caught.value.code == "keys-moved"
+
+
+def test_a_key_that_the_index_forgot_is_deleted_where_it_is() -> None:
+    clock = FakeClock(1_000)
+    table = create(clock, cross_partition_upsert__index_ttl="1 h", dynamic_bucket__target_row_num="1")
+    table.write(rows(("a", 1, "x"), ("a", 2, "x"), ("a", 3, "x")))
+    clock.advance(7200)
+    assert table.delete("id = 3").rows == 1
+    assert table.update({"v": "'y'"}, "id = 2").rows == 1
+    assert shown(table) == [("a", 1, "x"), ("a", 2, "y")]
+
+
+def test_a_key_that_is_twice_in_the_table_can_be_deleted_and_is_not_moved() -> None:
+    table = create()
+    table.write(rows(("a", 1, "x")))
+    table.with_options({"bucket": "1"}).write(rows(("b", 1, "y")))
+    with pytest.raises(FormatError) as caught:
+        table.update({"dt": "'c'"}, "id = 1")
+    assert caught.value.code == "key-twice"
+    assert {caught.value.facts["first"], caught.value.facts["second"]} == {"dt=a/bucket-0", "dt=b/bucket-0"}
+    assert table.delete("dt = 'a' and id = 1").rows == 1
+    table.write(rows(("c", 1, "z")))
+    assert shown(table) == [("c", 1, "z")]
+
+
+def test_rows_without_a_partition_are_found_and_come_back() -> None:
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    table = lake.create_table(
+        "d.t", {**COLUMNS, "dt": "STRING"}, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1"}
+    )
+    table.write([{"dt": None, "id": number, "v": "x"} for number in range(4)])
+    table.update({"v": "'y'"}, "id = 1")
+    table.update({"dt": "'a'"}, "id in (1, 2)")
+    table.update({"dt": "null"}, "id = 2")
+    table.delete("id = 3")
+    assert shown(table) == [(None, 0, "x"), ("a", 1, "y"), (None, 2, "x")]
+    assert table.check(rows=True).ok
+
+
+def test_rows_that_move_fill_the_buckets_that_have_room() -> None:
+    table = create(dynamic_bucket__target_row_num="2", write_only="true")
+    table.write(rows(*(("a", n, "x") for n in range(3)), *(("b", n, "x") for n in range(10, 16))))
+    assert table.update({"dt": "'a'"}, "dt = 'b'").rows == 6
+    table.compact(full=True)
+    entries = table.files().to_pylist()
+    here = sorted((each["bucket"], each["row_count"]) for each in entries if b"a" in each["partition"])
+    assert here == [(0, 2), (1, 2), (2, 2), (3, 2), (4, 1)]

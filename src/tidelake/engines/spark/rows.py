@@ -27,7 +27,7 @@ from tidelake.engines.spark.types import as_nullable, struct_of, to_spark_batch
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.read import ROW_NUMBER
 from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.read.binlog import binlog_schema, packed
+from tidelake.ops.read.binlog import halves, packed
 from tidelake.ops.read.changes import ChangeRequest, read_change_rows
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.split import Split, SplitMode
@@ -236,9 +236,9 @@ class Bins:
         for part in parts:
             request = replace(self.request, share=part.share)
             if isinstance(request, ChangeRequest):
-                changes = read_change_rows(table.store, [part.split], request, table.options)
-                schema = request.arrow_schema
-                yield from packed(changes, binlog_schema(schema, request.columns)) if self.packs else changes
+                read = halves(request) if self.packs else request
+                changes = read_change_rows(table.store, [part.split], read, table.options)
+                yield from packed(changes, request) if self.packs else changes
                 continue
             if part.split.raw_convertible:
                 yield from self._raw(table, part.split, request)

@@ -1,20 +1,32 @@
 """Changes as one row per change: every column a list, the two halves of an update packed together.
 
-A row before an update and the one after it lie next to each other: a `+U` right behind a `-U` goes with it. A `-U` that
-has none stays a row by itself.
+A row before an update and the one after it lie next to each other: a `+U` right behind a `-U` of its key goes with it,
+also where a file ends between the two. A `-U` that has none stays a row by itself.
+
+Invariant: an update is chosen whole. A condition keeps a change if one of its rows fulfils it; before rows are packed
+only what it says about keys and partitions may leave rows out, because that is true of both halves or of none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ops.read.changes import KINDS
+from tidelake.expr.evaluate import matches
+from tidelake.expr.tree import Predicate
+from tidelake.ops.read.changes import KINDS, ChangeRequest
+from tidelake.ops.scan.changes import shared_by_halves
+from tidelake.spec.binary_row import encode_rows
+from tidelake.spec.schema import Schema
+from tidelake.spec.types import with_nullable
 
 _BEFORE, _AFTER = KINDS[1], KINDS[2]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def binlog_schema(changes: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -28,8 +40,26 @@ def binlog_schema(changes: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def packed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Changes with the two rows of each update in one; a batch that ends between the two waits for the next."""
+def halves(request: ChangeRequest) -> ChangeRequest:
+    """What has to be read for `packed` to answer a request: both rows of each update, and whose they are."""
+    if not request.schema.primary_keys:
+        return replace(request, limit=None)
+    looked_at = sorted(request.where.columns()) if request.where is not None else ()
+    columns = dict.fromkeys((*request.columns, *_identity(request.schema), *looked_at))
+    where = shared_by_halves(request.where, request.schema)
+    return replace(request, columns=tuple(columns), where=where, limit=None)
+
+
+def packed(batches: Iterable[pa.RecordBatch], request: ChangeRequest) -> Iterator[pa.RecordBatch]:
+    """Changes with the two rows of each update in one; a batch that ends between the two waits for the next.
+
+    Args:
+        batches: The changes that `halves` of the request asks for.
+        request: What is wanted of packed changes; its limit is left to the caller.
+    """
+    names = request.arrow_schema.names
+    schema = binlog_schema(request.arrow_schema, request.columns)
+    where = request.where if request.schema.primary_keys else None
     held: pa.RecordBatch | None = None
     for batch in batches:
         if not batch.num_rows:
@@ -40,19 +70,49 @@ def packed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         if batch.column(0)[-1] == _BEFORE:
             held, batch = batch.slice(batch.num_rows - 1), batch.slice(0, batch.num_rows - 1)
         if batch.num_rows:
-            yield _packed(batch, _heads(batch), schema)
+            yield from _chosen(batch, _heads(batch, request.schema), names, schema, where)
     if held is not None:
-        yield _packed(held, np.zeros(1, np.int64), schema)
+        yield from _chosen(held, np.zeros(1, np.int64), names, schema, where)
 
 
-def _heads(batch: pa.RecordBatch) -> np.ndarray:
+def _identity(schema: Schema) -> tuple[str, ...]:
+    """What the two rows of an update have in common."""
+    return tuple(dict.fromkeys((*schema.partition_keys, *schema.primary_keys)))
+
+
+def _heads(batch: pa.RecordBatch, schema: Schema) -> np.ndarray:
     """Where rows that come out begin: everywhere but at a row after an update that follows the one before it."""
     kinds = batch.column(0)
     before = pc.equal(kinds, _BEFORE).to_numpy(zero_copy_only=False)
     after = pc.equal(kinds, _AFTER).to_numpy(zero_copy_only=False)
-    follows = np.zeros(batch.num_rows, bool)
-    follows[1:] = before[:-1] & after[1:]
-    return np.flatnonzero(~follows)
+    places = np.flatnonzero(before[:-1] & after[1:])
+    places = places[_of_one_key(batch, places, schema)]
+    return np.delete(np.arange(batch.num_rows), places + 1)
+
+
+def _of_one_key(batch: pa.RecordBatch, places: np.ndarray, schema: Schema) -> Flags:
+    """Whether the rows at places and those right behind them belong to the same key."""
+    names = _identity(schema)
+    types = [with_nullable(schema.field(name).type, True) for name in names]
+    first, second = (
+        encode_rows([batch.column(name).take(pa.array(rows)) for name in names], types, length=len(rows))
+        for rows in (places, places + 1)
+    )
+    same: Flags = pc.equal(first, second).to_numpy(zero_copy_only=False)
+    return same
+
+
+def _chosen(
+    batch: pa.RecordBatch, heads: np.ndarray, names: Sequence[str], schema: pa.Schema, where: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    """The changes of which one row fulfils the condition."""
+    rows = _packed(batch.select(names), heads, schema)
+    if where is not None:
+        columns = {name: batch.column(name) for name in where.columns()}
+        hits = matches(where, columns, batch.num_rows).to_numpy(zero_copy_only=False)
+        rows = rows.filter(pa.array(np.logical_or.reduceat(hits, heads)))
+    if rows.num_rows:
+        yield rows
 
 
 def _packed(batch: pa.RecordBatch, heads: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from typing import Final
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.expr.tree import Predicate
 from tidelake.io.executor import ThreadExecutor
-from tidelake.ops.scan.changes import Wanted, plan_changes, plan_difference, plan_latest_delta
+from tidelake.ops.scan.changes import Wanted, plan_changes, plan_difference, plan_latest_delta, shared_by_halves
 from tidelake.ops.scan.modes import Added, Delta, Difference, Reading, State, find_reading, plan_start
 from tidelake.ops.scan.options import BucketOptions, ReadOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, plan_append, sort_splits
@@ -54,11 +54,15 @@ class BatchRead:
     """Whether the state is one that the changes of later snapshots continue."""
     waiting: bool = False
     """Whether rows of a primary-key table that wait for a compaction are read, also where reads pass over them."""
+    whole_updates: bool = False
+    """Whether both rows of an update are read where the condition keeps one of them."""
 
     @property
     def wanted(self) -> Wanted:
         """What is read of changes."""
-        return Wanted(schema=self.schema, paths=self.paths, where=self.where, options=self.options)
+        halves = self.whole_updates and bool(self.schema.primary_keys)
+        where = shared_by_halves(self.where, self.schema) if halves else self.where
+        return Wanted(schema=self.schema, paths=self.paths, where=where, options=self.options)
 
 
 def check_read_options(options: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.modes import missing_range
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
@@ -47,6 +48,14 @@ class Wanted:
     paths: DataPaths
     where: Predicate | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+def shared_by_halves(where: Predicate | None, schema: Schema) -> Predicate | None:
+    """What a condition says that is true of both rows of an update or of none: about its key and its partition."""
+    if where is None:
+        return None
+    shared = restrict(where, frozenset((*schema.partition_keys, *schema.primary_keys)))
+    return shared if shared.columns() else None
 
 
 def find_change(store: TableStore, snapshot_id: int) -> Snapshot | None:

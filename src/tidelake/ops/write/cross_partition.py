@@ -2,7 +2,8 @@
 
 A writer knows where every key of the table is (`key_index`), from one look at the keys of all live rows: this is its
 bootstrap. For each batch `moves` says what becomes of its rows. The index is kept from round to round as long as nobody
-else writes; when somebody did, the next round starts from a fresh one.
+else writes; when somebody did, the next round starts from a fresh one. Rows that were found in the table (`relocate`)
+do without it.
 
 Invariant: no commit puts a key into two places. What was planned on a state to which others have added a key of ours
 since is refused before it is published (`KeysUnmoved`), and has to be written again on the newest state.
@@ -26,10 +27,11 @@ from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.keyed import Merging, read_keyed_split
+from tidelake.ops.read.rows import count_rows
 from tidelake.ops.scan.keyed import keyed_splits
 from tidelake.ops.scan.options import SplitOptions
-from tidelake.ops.scan.partitions import PartitionFilter
-from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.ops.scan.partitions import PartitionFilter, PartitionSet
+from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.planner import refuse_unreadable
 from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.scan.vectors import snapshot_vectors
@@ -37,7 +39,7 @@ from tidelake.ops.write.assign import Assigner, DynamicBucketOptions, place_new
 from tidelake.ops.write.key_index import KEY_BYTES, Digester, Digests, KeyIndex, Layer, sorted_layer, spilled
 from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.moves import Moves, known_place, parts_of, plan_moves, policy_of
-from tidelake.ops.write.routing import partitions_of
+from tidelake.ops.write.routing import Place, partitions_of
 from tidelake.options import Affects, Bytes, DurationMs, OptionGroup, at_least, option
 from tidelake.spec.binary_hash import hash_rows
 from tidelake.spec.binary_row import decode_rows
@@ -152,6 +154,8 @@ class MovingKeys:
         self._partitions: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
         self._counts: dict[int, dict[int, int]] = {}
+        self._gone: dict[tuple[int, int], int] = {}
+        """Keys that have left buckets of which nobody has asked yet how full they are."""
         self._loaded = False
         self._prepared: list[tuple[int | None, frozenset[str]]] = []
 
@@ -183,6 +187,55 @@ class MovingKeys:
         self._counts |= counts
         self._leave(moves.left)
         return self._moved(rows, moves), moves.partitions, moves.buckets
+
+    def relocate(self, rows: pa.RecordBatch, home: Place) -> tuple[pa.RecordBatch, Ints]:
+        """The rows to write for new versions of rows that were found in one bucket, and the bucket of each.
+
+        Where they live is known, so that of other keys nothing counts but how full the partitions are that they go to.
+
+        Raises:
+            InvalidInputError: no bucket is left.
+            FormatError: a file is missing or damaged, or a key was found in two places.
+        """
+        place = known_place(np.int64(self._number(home[0])), np.int64(home[1]))
+        digests = self._digester.digests(rows)
+        self._meet(digests, place)
+        numbers, names = partitions_of(rows, self._store.schema)
+        for name in names:
+            if name != home[0] and self._number(name) not in self._counts:
+                number, filled = self._number(name), self._filled(name)
+                self._counts[number] = {each: keys - self._gone.get((number, each), 0) for each, keys in filled.items()}
+        counts: dict[int, dict[int, int]] = {}
+        moves = plan_moves(
+            np.arange(rows.num_rows),
+            np.full(rows.num_rows, place),
+            np.array([self._number(name) for name in names], np.int64)[numbers],
+            self._policy,
+            lambda fresh, where: self._allocated(digests[fresh], where, counts),
+        )
+        self._counts |= counts
+        self._leave(moves.left)
+        return self._moved(rows, moves), moves.buckets
+
+    def _meet(self, keys: Digests, place: np.int64) -> None:
+        """Remember keys that were found at a place; none of them may have been found before."""
+        before = self._index.find(keys)
+        again = np.flatnonzero(before >= 0)
+        if len(again):
+            first = again[:1]
+            raise self._duplicate(Layer(keys[first], np.append(before[first], place)))
+        self._index.put(sorted_layer(keys, np.full(len(keys), place)))
+
+    def _filled(self, partition: bytes) -> dict[int, int]:
+        """How many keys the buckets of a partition hold, from the metadata as far as that tells."""
+        if self._snapshot is None:
+            return {}
+        only = PartitionSet(frozenset([partition]), tuple(self._store.schema.partition_types))
+        counts: dict[int, int] = {}
+        for split in key_splits(self._store, self._paths, self._table_options, self._snapshot, only=only):
+            keys = count_rows(self._store, [split], self._store.schema, self._table_options)
+            counts[split.bucket] = counts.get(split.bucket, 0) + keys
+        return counts
 
     def knows_any(self, messages: Sequence[CommitMessage]) -> bool:
         """Whether a key of files that were written is in the table.
@@ -235,8 +288,10 @@ class MovingKeys:
         numbers, counts = np.unique(places, return_counts=True)
         partitions, buckets = parts_of(numbers)
         for partition, bucket, count in zip(partitions.tolist(), buckets.tolist(), counts.tolist(), strict=True):
-            there = self._counts.get(partition, {})
-            if bucket in there:
+            there = self._counts.get(partition)
+            if there is None:
+                self._gone[partition, bucket] = self._gone.get((partition, bucket), 0) + count
+            elif bucket in there:
                 there[bucket] = max(0, there[bucket] - count)
 
     def _moved(self, rows: pa.RecordBatch, moves: Moves) -> pa.RecordBatch:
@@ -377,6 +432,7 @@ def key_splits(
     table_options: Mapping[str, str],
     snapshot: Snapshot,
     without: PartitionFilter | None = None,
+    only: PartitionFilter = EVERY_PARTITION,
 ) -> list[Split]:
     """Everything that is live, level 0 too, but for partitions that do not count and what an index has forgotten.
 
@@ -384,7 +440,7 @@ def key_splits(
         FormatError: the metadata of the table is damaged.
     """
     metas = data_manifests(store.manifests, snapshot)
-    entries = live_entries(store.manifests, metas)
+    entries = live_entries(store.manifests, metas, partitions=only)
     entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     if without is not None:
         entries = entries.filter(pc.invert(without.mask(entries.column("partition"))))

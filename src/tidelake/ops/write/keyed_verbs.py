@@ -14,9 +14,9 @@ them in between is found before publishing, and the change is planned again on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
+from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.levels import build_levels
@@ -47,6 +48,7 @@ from tidelake.ops.scan.planner import find_live, prune_buckets
 from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import KINDS
+from tidelake.ops.write.local_merge import with_kinds
 from tidelake.ops.write.rowlevel import rows_changed
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.index_manifest import HASH, IndexFile
@@ -55,6 +57,9 @@ from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 from tidelake.store.vectors import VectorOptions, remove_index_files
+
+if TYPE_CHECKING:
+    from tidelake.ops.write.cross_partition import MovingKeys
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -165,8 +170,13 @@ def write_again(
     kind: str,
     change: Change | None = None,
     watch: Sequence[str] = (),
+    *,
+    moved: bool = False,
 ) -> Prepared | None:
     """Write matching rows again with one kind; None, and nothing is left behind, if a null would make one lose.
+
+    Rows go to the buckets in which they were found: their keys stay what they are, and nobody has to look up where keys
+    live. Only if the change gives rows other partitions (`moved`), new buckets are found for them there.
 
     Raises:
         FormatError: a file is missing or damaged; nothing is left behind.
@@ -176,20 +186,43 @@ def write_again(
     plan = plan_batch(store, read)
     request = ReadRequest(schema=store.schema, columns=store.schema.names, where=where)
     writer = KeyedTableWriter(store, paths, options)
+    movers = _movers(store, paths, options, plan.snapshot) if moved else None
     count = 0
     try:
-        for batch in read_rows(store, plan.splits, request, options):
+        for split, batch in _located(store, plan.splits, request, options):
             changed = batch if change is None else change(batch)
             if any(changed.column(name).null_count for name in watch):
                 writer.abort()
                 return None
-            writer.write(changed, pa.repeat(pa.scalar(KINDS[kind], pa.int8()), changed.num_rows))
             count += changed.num_rows
+            kinds = pa.repeat(pa.scalar(KINDS[kind], pa.int8()), changed.num_rows)
+            if split.branch is not None:  # what another branch fills in is in no bucket of this one
+                writer.write(changed, kinds)
+            elif movers is None:
+                writer.write(changed, kinds, np.full(changed.num_rows, split.bucket, np.int64))
+            else:
+                rows, buckets = movers.relocate(with_kinds(changed, kinds), (split.partition, split.bucket))
+                writer.write(rows.drop_columns([KIND]), rows.column(KIND), buckets)
         messages = tuple(writer.prepare())
     except BaseException:
         writer.abort()
         raise
     return Prepared(messages, count, plan.snapshot.id if plan.snapshot else 0)
+
+
+def _movers(store: TableStore, paths: DataPaths, options: Mapping[str, str], snapshot: Snapshot | None) -> MovingKeys:
+    from tidelake.ops.write.cross_partition import MovingKeys  # most tables do without it
+
+    return MovingKeys(store, paths, options, snapshot)
+
+
+def _located(
+    store: TableStore, splits: Iterable[Split], request: ReadRequest, options: Mapping[str, str]
+) -> Iterator[tuple[Split, pa.RecordBatch]]:
+    """The rows of splits, with the split that each batch comes from."""
+    for split in splits:
+        for batch in read_rows(store, [split], request, options):
+            yield split, batch
 
 
 # ------------------------------------------------------------------------------------------------ copy on write

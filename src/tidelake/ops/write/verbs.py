@@ -400,10 +400,13 @@ def _change_keyed(
     kind: str | None,
     watch: Sequence[str],
     change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    *,
+    moved: bool = False,
 ) -> CommitResult:
     """Change rows of a primary-key table: written again with a kind, or copied on write where that would not win.
 
-    Planned again when another commit reached the same rows or files first.
+    `moved` tells that the change gives rows other partitions. Planned again when another commit reached the same rows
+    or files first.
     """
     from tidelake.ops.write.keyed_verbs import CopyOnWrite, MatchingRows, Unchanged, write_again
 
@@ -415,7 +418,9 @@ def _change_keyed(
         refuse_waiting(store, where)
 
     def attempt() -> CommitResult:
-        found = write_again(store, paths, options, where, kind, change, watch) if kind is not None else None
+        found = None
+        if kind is not None:
+            found = write_again(store, paths, options, where, kind, change, watch, moved=moved)
         if found is None:
             found = CopyOnWrite(store, paths, options, MatchingRows(where, change), target.thin).prepare()
         guard = Unchanged(store, paths, options, found.snapshot_id)
@@ -458,7 +463,9 @@ def run_update(
 
         check_update(schema, assignments, target.options)
         kind = "+U" if versions_win(target.options, assignments) else None
-        return _change_keyed(target, committer, where, kind, watched(target.options, "+U", assignments), updated)
+        watch = watched(target.options, "+U", assignments)
+        moved = not set(schema.partition_keys).isdisjoint(assignments)
+        return _change_keyed(target, committer, where, kind, watch, updated, moved=moved)
 
     def attempt() -> CommitResult:
         plan = plan_rewrite(target, where)
