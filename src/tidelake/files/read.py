@@ -405,8 +405,8 @@ class _Pipeline:
         mask = pa.array(keep)
         names = [source.field.name for source in self._wanted]
         columns = {name: columns[name].filter(mask) for name in names}  # half the time of a filter of the table
-        left = np.flatnonzero(keep) + first
-        yield from self._batches(columns, len(left), left)
+        left = np.flatnonzero(keep) + first if self._row_numbers else None
+        yield from self._batches(columns, int(np.count_nonzero(keep)), left)
 
     def _batches(
         self, columns: dict[str, pa.ChunkedArray], rows: int, numbers: npt.NDArray[np.int64] | None

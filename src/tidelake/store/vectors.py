@@ -99,8 +99,12 @@ def read_vector(
     io, path = store.env.io, vector.path
     if vector.external_path is not None:
         io, path = open_external(io, store.schema.options, vector.external_path)
+    cache, known = store.env.cache, (io.root, path, where, row_count)
+    if cache is not None and (kept := cache.get(known)) is not None:
+        found: Positions = kept
+        return found
     start, end = _span([vector])
-    if store.env.cache is not None:
+    if cache is not None:
         start, end = _span([vector, *(each for each in neighbours if each.path == vector.path)])
         if end - start > SPAN_BYTES:
             start, end = _span([vector])
@@ -109,7 +113,11 @@ def read_vector(
         check_version(data, path=path)
     first = where.offset - start
     block = data[first : first + block_bytes_max(where)]
-    return decode_vector(block, range=where, path=path, row_count=row_count)
+    found = decode_vector(block, range=where, path=path, row_count=row_count)
+    if cache is not None and found.nbytes <= SPAN_BYTES:
+        found.setflags(write=False)  # shared from now on, with those who read other parts of the data file
+        cache.put(known, found, found.nbytes)
+    return found
 
 
 def _span(vectors: Sequence[FileVector]) -> tuple[int, int]:

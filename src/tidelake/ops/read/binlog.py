@@ -109,7 +109,7 @@ def _chosen(
     rows = _packed(batch.select(names), heads, schema)
     if where is not None:
         columns = {name: batch.column(name) for name in where.columns()}
-        hits = matches(where, columns, batch.num_rows).to_numpy(zero_copy_only=False)
+        hits = pc.fill_null(matches(where, columns, batch.num_rows), False).to_numpy(zero_copy_only=False)
         rows = rows.filter(pa.array(np.logical_or.reduceat(hits, heads)))
     if rows.num_rows:
         yield rows
