@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Strin
 
 from tidelake.engines.spark.assign import CODE, AssignedBuckets
 from tidelake.engines.spark.batches import joined
-from tidelake.engines.spark.failures import CarriedError, outcome
+from tidelake.engines.spark.failures import CarriedError, carrying, outcome
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.types import as_nullable, from_spark_column, spark_arrow, struct_of, to_spark_batch
 from tidelake.engines.spark.write import KIND, Writer, _Write
@@ -93,11 +93,9 @@ class Dealt:
         names = [full_name(self.side, each.name) for each in self.fields]
         given = dict(zip(names, canonical(columns, self.fields), strict=True))
         count = len(columns[0])
-        try:
+        with carrying():
             keys = [evaluate_scalar(_key(each, self.side), given, count) for each in self.equals]
             hashes = key_hashes(self.equals, keys)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
         return pa.array(np.mod(hashes, self.tasks), pa.int32())
 
 
@@ -240,15 +238,13 @@ class Inserts:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Rows of the table."""
-        try:
+        with carrying():
             for batch in joined(batches):
                 rows = pa.RecordBatch.from_arrays(
                     canonical(batch.columns, self.source), schema=row_to_arrow(self.source)
                 )
                 matcher = Matcher(pa.Table.from_batches([rows]), self.merge)
                 yield to_spark_batch(matcher.inserted(self.values, self.schema, None), self.schema.fields)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tidelake.engines.spark.assign import CODE, AssignedBuckets, Assigning, chec
 from tidelake.engines.spark.batches import joined, rows_of
 from tidelake.engines.spark.buckets import TASK, seen, with_counted_task, with_task
 from tidelake.engines.spark.evolve import check_columns, evolved
-from tidelake.engines.spark.failures import CarriedError, told_as_it_was
+from tidelake.engines.spark.failures import carrying, told_as_it_was
 from tidelake.engines.spark.moving import Moving
 from tidelake.engines.spark.parcels import tasks_for
 from tidelake.engines.spark.receive import DONE, LOCAL_MERGE, Done, Receiving, told
@@ -336,10 +336,8 @@ class _LocalMerge:
     bytes: int
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
+        with carrying():
             yield from self._merged(joined(batches))
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
     def _merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()
