@@ -84,9 +84,7 @@ def _first_only(merge: Merge, keys: Sequence[str]) -> Mapping[str, Scalar] | Non
     """A table that keeps the first row of a key does by itself what a merge that only inserts asks for."""
     rule = merge.rules[0]
     plain = len(merge.rules) == 1 and rule.when is When.NOT_MATCHED and rule.condition is None
-    exact = merge.join.rest is None and len(merge.join.equals) == len(keys) and merge.covers(keys)
-    same = all(rule.values.get(key) == merge.join.partner(key) for key in keys)
-    return rule.values if plain and exact and same else None
+    return rule.values if plain and merge.by_key(keys) and merge.inserts_own(keys) else None
 
 
 def write_versions(target: Target, matcher: Matcher) -> Prepared | None:
