@@ -125,6 +125,22 @@ def test_a_new_version_that_would_lose_makes_sections_be_written_anew(spark: Any
     assert (4, "b", "older", 1) in rows(table)
 
 
+@pytest.mark.parametrize("kind", ["deduplicate", "dynamic buckets", "by sequence"])
+def test_a_new_row_with_the_key_of_a_changed_one_comes_behind_it(spark: Any, lake: Lake, kind: str) -> None:
+    def build(table: Table, source: Any) -> Merge:
+        return (
+            table.merge(source, on=["v"])
+            .when_matched_update({"n": "s.n"})
+            .when_not_matched_insert()
+            .when_not_matched_by_source_update({"v": "'changed'"}, condition="t.k <= 4")
+            .when_not_matched_by_source_delete("t.k = 5")
+        )
+
+    new = [(*old[:2], text, old[3] or 0) for old, text in zip(BASE, "zyzwx", strict=True)]  # from both of two tasks
+    table = assert_same(spark, lake, kind, build, data(*new, (9, "a", "d", 5)))
+    assert [row[2] for row in rows(table)] == (["z", "y", "z", "d", "x"] if kind == "by sequence" else list("zyzwx"))
+
+
 def test_values_that_expressions_compute_are_upserted_without_a_read(spark: Any, lake: Lake) -> None:
     def build(table: Table, source: Any) -> Merge:
         values = {"p": "s.p", "v": "concat(s.v, '?')", "n": "s.n * 2"}
@@ -242,9 +258,6 @@ def test_what_spark_cannot_carry_is_refused_by_name(spark: Any, lake: Lake) -> N
         fine.merge(source, on=["k"]).when_matched_update({"t": "null"}).run()
     assert caught.value.facts["column"] == "t"
     assert fine.merge(source, on=["k"]).when_matched_delete().run().deleted == 0
-    postponed = lake.create_table("db.p", {"k": "INT NOT NULL"}, primary_key=["k"], options={"bucket": "-2"})
-    with pytest.raises(UnsupportedError, match="postponed"):
-        postponed.merge(source, on=["k"]).when_matched_delete().run()
     stream = spark.readStream.format("rate").load()
     with pytest.raises(InvalidInputError, match="stream"):
         fine.merge(stream, on="t.k = s.value").when_matched_delete().run()

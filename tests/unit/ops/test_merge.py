@@ -9,6 +9,7 @@ import pytest
 
 import tidelake as tl
 from tidelake.errors import CommitConflictError, InvalidInputError
+from tidelake.ops.write import merge_keyed
 from tidelake.ops.write.merge import Way, run_merge
 from tidelake.ops.write.merge_rules import resolve_merge
 from tidelake.ops.write.merge_source import typed_source
@@ -650,6 +651,53 @@ def test_a_row_that_was_written_meanwhile_is_found_before_it_is_inserted_again(m
     assert attempts == 2
     assert (done.inserted, done.updated) == (0, 1)
     assert rows(table)[-1] == (9, "blind", 51)
+
+
+@pytest.mark.parametrize("fixed", ["true", "false"])
+def test_rows_that_waited_and_got_their_buckets_meanwhile_are_not_lost(make, fixed):
+    table = make("postponed buckets", **{"postpone.batch-write-fixed-bucket": fixed})
+    write(table, *BASE)
+    table.compact()
+
+    def other() -> None:
+        table.write(source((4, "other", 100), (1, "other", 100)), commit_user="stream", identifier=1)
+        table.compact()
+
+    done, attempts = run_between(table, adding(table, (4, "mine", 1)), other)
+    table.compact()
+    assert (attempts, done.updated) == (2, 1)
+    assert [row for row in rows(table) if row[0] in (1, 4)] == [(1, "other", 100), (4, "other", 101)]
+
+
+def test_a_merge_that_would_wait_is_not_put_behind_rows_that_wait(make):
+    table = make("postponed buckets", **{"postpone.batch-write-fixed-bucket": "false"})
+    write(table, *BASE)
+    table.compact()
+    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+        run_between(table, adding(table, (4, "mine", 1)), lambda: write(table, (5, "other", 1), (4, "other", 100)))
+    table.compact()
+    assert (4, "other", 100) in rows(table)
+
+
+def test_a_key_that_went_before_the_rows_of_a_merge_found_their_places_does_not_come_back(tmp_path, monkeypatch):
+    columns = {"dt": "STRING", "k": "INT NOT NULL", "n": "INT"}
+    options = {"dynamic-bucket.target-row-num": "1"}
+    table = tl.connect(tmp_path).create_table("d.t", columns, primary_key=["k"], partition_by=["dt"], options=options)
+    write(table, ("a", 1, 1))
+    known, plans = merge_keyed.planned, []
+
+    def overtaken(*args):
+        plan = known(*args)
+        plans.append(plan)
+        if len(plans) == 1:
+            table.delete("k = 1")
+            write(table, ("a", 2, 2))  # and takes its bucket
+        return plan
+
+    monkeypatch.setattr(merge_keyed, "planned", overtaken)
+    done = table.merge(source((1, 10), names="k n"), on=["k"]).when_matched_update({"n": "t.n + s.n"}).run()
+    assert (len(plans), done.updated) == (2, 0)
+    assert rows(table) == [("a", 2, 2)]
 
 
 @pytest.mark.parametrize("kind", ["append", "append, vectors", "deduplicate", "first-row"])

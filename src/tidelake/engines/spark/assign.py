@@ -24,9 +24,9 @@ from pyspark.sql import functions as f
 
 from tidelake.engines.spark.buckets import TASK, arrow_udf, fitted, raw, task_of
 from tidelake.engines.spark.conditions import column_named as named
-from tidelake.engines.spark.failures import CarriedError
+from tidelake.engines.spark.failures import carrying
 from tidelake.engines.spark.remote import TableRef
-from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError
+from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.index.hash_index import Hashes
 from tidelake.io.ids import Ids
 from tidelake.ops.commit.messages import CommitMessage
@@ -208,14 +208,12 @@ class Marking:
                 yield pa.array([], pa.int64())
                 continue
             owner = task[0].as_py()
-            try:
+            with carrying():
                 if buckets is None:
                     mark = new_mark(store.env.ids, owner)
                     mine = (self.plan.assigners[owner],)
                     buckets = DynamicBuckets(store, self.plan.options, self.plan.entries(store), mine)
                 yield self._codes(buckets, columns, mark << _BITS)
-            except TidelakeError as error:
-                raise CarriedError(error) from error
 
     def _codes(self, buckets: DynamicBuckets, columns: Sequence[pa.Array], base: int) -> pa.Array:
         schema = self.ref.schema

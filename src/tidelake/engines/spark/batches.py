@@ -9,10 +9,15 @@ import pyarrow as pa
 
 from tidelake.engines.spark.assign import CODE
 from tidelake.engines.spark.buckets import TASK, from_spark_time
+from tidelake.engines.spark.types import from_spark_column
 from tidelake.ops.write.kinds import batches_with_kinds
+from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.spec.schema import Schema
 from tidelake.spec.types import Root
 from tidelake.table import Table
 
+KIND: Final = "__tidelake_kind"
+"""The column of kinds of rows that come from tasks of ours: numbers, and all values are fitted."""
 _JOINED_ROWS: Final = 1 << 17
 _JOINED_BYTES: Final = 64 << 20
 
@@ -25,6 +30,9 @@ def rows_of(
     Raises:
         InvalidInputError: a value does not fit.
     """
+    if row_kind == KIND:
+        yield fitted_rows(batch, table.schema), batch.column(KIND)
+        return
     ours = [name for name in (TASK, CODE) if name in batch.schema.names]
     if ours:
         batch = batch.drop_columns(ours)
@@ -33,6 +41,12 @@ def rows_of(
             place = batch.schema.get_field_index(field.name)
             batch = batch.set_column(place, field.name, from_spark_time(batch.column(place), field))
     yield from batches_with_kinds(batch, table.schema, column=row_kind, field=table.options.get("rowkind.field"))
+
+
+def fitted_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Rows that have been fitted to the table already, in its types: what is null stays so."""
+    columns = [from_spark_column(batch.column(each.name), each.type) for each in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=row_to_arrow(schema.fields))
 
 
 def joined(

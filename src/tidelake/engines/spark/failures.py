@@ -37,6 +37,19 @@ class CarriedError(RuntimeError):
 
 
 @contextmanager
+def carrying() -> Iterator[None]:
+    """Around the work of a task that sends rows on and so has no way to return an error.
+
+    Raises:
+        CarriedError: the work failed.
+    """
+    try:
+        yield
+    except TidelakeError as error:
+        raise CarriedError(error) from error
+
+
+@contextmanager
 def told_as_it_was() -> Iterator[None]:
     """Around a job: an error that one of its tasks carried comes out as itself.
 

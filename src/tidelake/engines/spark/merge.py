@@ -11,23 +11,21 @@ others that touches one of them, or brings a partner of a row to insert, makes t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql import types as spark_types
 
 from tidelake.engines.spark.assign import check_marks
+from tidelake.engines.spark.batches import KIND
 from tidelake.engines.spark.buckets import TASK, arrow_udf, with_task
 from tidelake.engines.spark.conditions import column_named
 from tidelake.engines.spark.failures import told_as_it_was
+from tidelake.engines.spark.merge_source import Source, kept_while, source_fields, typed
 from tidelake.engines.spark.merge_tasks import (
     BUCKET,
     FILE,
@@ -41,7 +39,6 @@ from tidelake.engines.spark.merge_tasks import (
     Dealt,
     Inserts,
     Match,
-    Meets,
     Rewrite,
     Taken,
     WriteAndTake,
@@ -51,18 +48,18 @@ from tidelake.engines.spark.receive import DONE
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.rows import address_of, frame_of
 from tidelake.engines.spark.tasks import balanced, parallelism
-from tidelake.engines.spark.types import as_nullable, from_spark, struct_of, to_spark
-from tidelake.engines.spark.write import _ATTEMPTS, KIND, _Job
+from tidelake.engines.spark.types import as_nullable, struct_of
+from tidelake.engines.spark.write import _ATTEMPTS, _Job, run_job
 from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.node import Scalar
-from tidelake.expr.scalar import ColumnRef
-from tidelake.expr.sides import SOURCE, TARGET, column_of, of_target
-from tidelake.expr.tree import ALWAYS, And, Predicate
+from tidelake.expr.sides import SOURCE, TARGET
+from tidelake.expr.tree import ALWAYS, Predicate
 from tidelake.ops.commit.committer import Committer, Guard
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.define.merge_schema import MergeSchemaOptions
 from tidelake.ops.scan.planner import Plan
 from tidelake.ops.write.keyed_verbs import LiveBuckets, assigned_order, find_buckets
+from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.merge import (
     MergePlan,
     MergeResult,
@@ -71,16 +68,13 @@ from tidelake.ops.write.merge import (
     commit_merge,
     planned_way,
 )
-from tidelake.ops.write.merge_join import Columns, between, prunes
-from tidelake.ops.write.merge_keyed import keyed_guard, upsert_values
+from tidelake.ops.write.merge_keyed import all_of, keyed_guard, upsert_values
 from tidelake.ops.write.merge_parts import NewPartners, Prepared, deciding, making, planned, reach
 from tidelake.ops.write.merge_rules import ALL, Action, Merge, resolve_merge
+from tidelake.ops.write.postpone import refuse_waiting
 from tidelake.ops.write.verbs import commit_rows, discard, made_visible, marks_rows, plan_rewrite, planned_again
 from tidelake.query import Scan
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import STRING, Field, Root, TimeType, walk
+from tidelake.spec.types import Field, TimeType, walk
 from tidelake.table import Table
 from tidelake.table.merging import Merge as Asked
 
@@ -110,149 +104,14 @@ def merge_frame(table: Table, asked: Asked, plan_only: bool) -> MergeResult | Me
         table = table._with_columns_of(fields)
     merge = resolve_merge(table.schema, fields, asked.on, asked.clauses, lenient=lenient)
     target = table._target()
-    if target.moves_keys or target.postpones:
-        raise UnsupportedError(
-            "frames of Spark are not merged into tables with postponed buckets, or with keys that move between "
-            "partitions",
-            option="bucket",
-            value=target.buckets.bucket,
-            hint=_HINT,
-        )
     target.writer()  # refuses tables that are not written, before a job runs
-    with told_as_it_was(), _kept(_typed(frame, fields)) as kept:
-        merging = _Merging(table, _Source(kept, fields, merge, table.schema), merge)
+    with told_as_it_was(), kept_while(typed(frame, fields)) as kept:
+        source = Source(kept, fields, merge, table.schema, listed=target.postpones)
+        merging = _Merging(table, source, merge)
         if plan_only:
             return merging.plan()
         done = merging.run(table._committer(None))
     return replace(done, commit=table._afterwards(done.commit))
-
-
-# ------------------------------------------------------------------------------------------------ the source
-
-
-def source_fields(frame: DataFrame, schema: Schema) -> tuple[Field, ...]:
-    """The columns of a frame as expressions know them.
-
-    Raises:
-        InvalidInputError: a column is there twice, or of a type that no table could hold.
-    """
-    names = frame.columns
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidInputError(
-            "data has a column twice", code="column-duplicate", column=twice, hint="rename or drop one of the two"
-        )
-    known = {each.name: each.type for each in schema.fields}
-    found = []
-    for number, each in enumerate(frame.schema.fields):
-        own = known.get(each.name)
-        if isinstance(each.dataType, spark_types.NullType):
-            dtype = STRING if own is None else own
-        elif own is not None and own.root is Root.TIME and isinstance(each.dataType, spark_types.IntegerType):
-            dtype = own  # Spark sees the milliseconds of the day
-        else:
-            try:
-                dtype = from_spark(each.dataType)
-            except InvalidInputError as error:
-                error.facts.setdefault("column", each.name)
-                raise
-        found.append(Field(number, each.name, dtype))
-    return tuple(found)
-
-
-def _typed(frame: DataFrame, fields: Sequence[Field]) -> DataFrame:
-    """The frame with a type for columns that hold nothing but nulls."""
-    bare = [isinstance(each.dataType, spark_types.NullType) for each in frame.schema.fields]
-    if not any(bare):
-        return frame
-    return frame.select(
-        *(
-            f.lit(None).cast(to_spark(each.type)).alias(each.name) if empty else column_named(each.name)
-            for each, empty in zip(fields, bare, strict=True)
-        )
-    )
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once for all jobs that look at it."""
-    if frame.storageLevel != StorageLevel.NONE:
-        yield frame
-        return
-    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
-class _Source:
-    """The rows of the source, and what is asked about them as a whole."""
-
-    def __init__(self, frame: DataFrame, fields: tuple[Field, ...], merge: Merge, schema: Schema) -> None:
-        self.frame = frame
-        self.fields = fields
-        self.merge = merge
-        self._ranged = tuple(dict(_ranged(merge, fields, schema)).items())
-
-    @property
-    def session(self) -> SparkSession:
-        """The session of the frame."""
-        return self.frame.sparkSession
-
-    @cached_property
-    def facts(self) -> Sequence[Any]:
-        """How many rows there are, how many of each column are not null, and between what values keys lie."""
-        asked: list[Column] = [f.count(f.lit(1))]
-        asked += [f.count(column_named(each.name)) for each in self.fields]
-        for _, name in self._ranged:
-            asked += [f.min(column_named(name)), f.max(column_named(name))]
-        return list(self.frame.agg(*(each.alias(str(number)) for number, each in enumerate(asked))).collect()[0])
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return int(self.facts[0])
-
-    def has_nulls(self, column: str) -> bool:
-        """Whether a column holds a null."""
-        place = next(number for number, each in enumerate(self.fields) if each.name == column)
-        return bool(self.facts[1 + place] < self.count)
-
-    def reach(self, schema: Schema) -> Predicate | None:
-        """A condition that every target row with a partner fulfils; None if nothing is known."""
-        parts: list[Predicate] = []
-        if self.merge.join.about_target is not None:
-            parts.append(of_target(self.merge.join.about_target))
-        if self._ranged:
-            ranges = self.facts[1 + len(self.fields) :]
-            for number, (column, _) in enumerate(self._ranged):
-                parts += between(schema, column, ranges[2 * number], ranges[2 * number + 1])
-        return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
-
-    def meets(self, columns: Columns, count: int) -> bool:
-        """Whether one of these target rows has a partner."""
-        if not count:
-            return False
-        sink = pa.BufferOutputStream()
-        rows = pa.RecordBatch.from_pydict(dict(columns))
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
-            stream.write(rows)
-        look = Meets(self.merge, self.fields, sink.getvalue().to_pybytes())
-        return bool(self.frame.mapInArrow(look.run, "met boolean").filter("met").limit(1).count())
-
-
-def _ranged(merge: Merge, fields: Sequence[Field], schema: Schema) -> Iterator[tuple[str, str]]:
-    """Columns of the table that are equal to a column of the source, where the range of the one prunes the other."""
-    types = {each.name: to_arrow(each.type) for each in fields}
-    for each in merge.join.equals:
-        if isinstance(each.target, ColumnRef) and isinstance(each.source, ColumnRef) and not each.nulls:
-            column, partner = column_of(each.target.column), column_of(each.source.column)
-            if prunes(schema, column, types[partner]):
-                yield column, partner
-
-
-# ------------------------------------------------------------------------------------------------ the merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +119,7 @@ class _Merging:
     """A merge that is resolved, with both its sides."""
 
     table: Table
-    source: _Source
+    source: Source
     merge: Merge
 
     @property
@@ -285,7 +144,14 @@ class _Merging:
             Way.REWRITE: self._sections,
             Way.FILES: self._files,
         }
-        return planned_again(lambda: commit_merge(target, committer, prepare[way](committer)))
+
+        def attempt() -> MergeResult:
+            if target.postpones:
+                where = self._where
+                refuse_waiting(target.store, ALWAYS if where is None else where)
+            return commit_merge(target, committer, prepare[way](committer))
+
+        return planned_again(attempt)
 
     def _refuse_finer(self) -> None:
         """Rows pass through Spark, which would cut off what it does not keep."""
@@ -308,10 +174,10 @@ class _Merging:
         target, schema = self.table._target(), self.table.schema
         values = upsert_values(target, self.merge, self.source.has_nulls)
         assert values is not None
-        rows = self._values(values)
-        _refuse_repeated(rows, schema.primary_keys)
-        done, guards = _written(self.table, rows, committer)
-        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", _all_of(guards)))
+        with _kept_if(self._values(values), target.moves_keys or target.postpones) as rows:
+            _refuse_repeated(rows, schema.primary_keys)
+            done, guards = _written(self.table, rows, committer)
+        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", all_of(guards)))
         return MergeResult(commit=found, updated=None, inserted=None, written=sum(done.kinds))
 
     def _values(self, values: Mapping[str, Scalar]) -> DataFrame:
@@ -366,7 +232,7 @@ class _Merging:
         order = assigned_order(target.options, self.merge.assigned)
         wanted = {*making(target, self.merge), *order}
         match = self._match([name for name in schema.names if name in wanted], order=order, versions=True)
-        rows = self._matched(match, self._scanned(plan, plan.where, match))
+        rows = self._in_order(self._matched(match, self._scanned(plan, plan.where, match)))
         try:
             done, assigned = self._inserted(self.table, rows, committer)
         except TidelakeError as error:
@@ -374,21 +240,28 @@ class _Merging:
                 raise
             return self._sections(committer)
         guards = [keyed_guard(target, self.source, plan.snapshot.id if plan.snapshot else 0), *assigned]
-        return Prepared(done.messages, _counts(done.kinds), _all_of(guards))
+        return Prepared(done.messages, _counts(done.kinds), all_of(guards))
 
-    def _inserted(self, table: Table, rows: DataFrame, committer: Committer) -> tuple[Taken, list[Guard]]:
+    def _in_order(self, rows: DataFrame) -> DataFrame:
+        """Where a new row may have the key of one that is changed, it comes behind that, as in process."""
+        merge, keys = self.merge, self.table.schema.primary_keys
+        apart = merge.by_key(keys) and merge.inserts_own(keys)
+        if apart or not merge.changes or not merge.does(Action.INSERT):
+            return rows
+        tasks = parallelism(self.source.session)
+        dealt = rows.repartition(tasks, *(column_named(name) for name in keys))
+        return dealt.sortWithinPartitions(f.col(KIND) == KIND_OF[Action.INSERT])
+
+    def _inserted(
+        self, table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False
+    ) -> tuple[Taken, list[Guard]]:
         """Rows with kinds written to their buckets, no two of them new rows of one key."""
-        schema = table.schema
-        own = all(self.merge.join.partner(key) is not None for key in schema.primary_keys) and all(
-            rule.values.get(key) == self.merge.join.partner(key)
-            for rule in self.merge.rules
-            if rule.action is Action.INSERT
-            for key in schema.primary_keys
-        )
-        with _kept(rows) if self.merge.does(Action.INSERT) and not own else _as_it_is(rows) as kept:
-            if kept is not rows:  # rows of one key may come from several tasks
-                _refuse_repeated(kept.filter(f.col(KIND) == KIND_OF[Action.INSERT]), schema.primary_keys)
-            return _written(table, kept, committer)
+        target, keys = table._target(), table.schema.primary_keys
+        scattered = self.merge.does(Action.INSERT) and not self.merge.inserts_own(keys)
+        with _kept_if(rows, scattered or target.moves_keys or (target.postpones and not straight)) as kept:
+            if scattered:  # rows of one key may come from several tasks
+                _refuse_repeated(kept.filter(f.col(KIND) == KIND_OF[Action.INSERT]), keys)
+            return _written(table, kept, committer, straight=straight)
 
     def _sections(self, committer: Committer) -> Prepared:
         """Sections with changed rows written anew; new rows beside them."""
@@ -402,21 +275,21 @@ class _Merging:
             where=where,
         )
         match = self._match(table.schema.names, places=(BUCKET,))
-        with _kept(self._matched(match, self._scanned(plan, where, match))) as rows:
+        with kept_while(self._matched(match, self._scanned(plan, where, match))) as rows:
             changed = rows.filter(f.col(KIND) != KIND_OF[Action.INSERT])
             replaced = self._replaced(found, changed, committer)
             # Sections that are replaced here must not be compacted by who writes the new rows.
             writing = table._with_dynamic({**table.dynamic, "write-only": "true"})
             new = rows.filter(f.col(KIND) == KIND_OF[Action.INSERT])
             try:
-                done, assigned = self._inserted(writing, new, committer)
+                done, assigned = self._inserted(writing, new, committer, straight=True)
             except BaseException:
                 discard(committer, replaced.messages)
                 raise
         replaced.add(done)
         counts = _counts(replaced.kinds)
         guards = [keyed_guard(target, self.source, 0 if found is None else found.snapshot.id), *assigned]
-        return Prepared(replaced.messages, counts, _all_of(guards), hidden=bool(counts[Action.INSERT]))
+        return Prepared(replaced.messages, counts, all_of(guards), hidden=bool(counts[Action.INSERT]))
 
     def _replaced(self, found: LiveBuckets | None, rows: DataFrame, committer: Committer) -> Taken:
         if found is None:
@@ -482,14 +355,21 @@ class _Merging:
 # ------------------------------------------------------------------------------------------------ jobs
 
 
-def _written(table: Table, rows: DataFrame, committer: Committer) -> tuple[Taken, list[Guard]]:
+def _written(
+    table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False
+) -> tuple[Taken, list[Guard]]:
     """Rows with kinds written to their buckets, and who looks after dynamic ones.
+
+    Rows whose keys may move and such as are staged first are computed twice: who keeps them does well.
 
     Raises:
         TidelakeError: what the first task that failed tells; what the others wrote is removed.
     """
-    job = _Job.of(table, rows, overwrite=False, row_kind=KIND, identifier=None)
-    task = WriteVersions(job.ref, False, KIND, None, job.dynamic)
+    job = _Job.of(table, rows, overwrite=False, row_kind=KIND, identifier=None, user=committer.user, straight=straight)
+    if job.moving is not None or job.staging is not None:
+        kinds = _kinds_of(rows)  # rows that are written may be others, or none
+        return Taken(tuple(run_job(table, job, rows, committer)), kinds), []
+    task = WriteVersions(job.ref, False, KIND, None, job.dynamic, job.base_id)
     for _ in range(_ATTEMPTS):
         done = _collected(job.distributed(rows).mapInArrow(task.run, DONE), committer)
         if check_marks(done.marks):
@@ -501,6 +381,17 @@ def _written(table: Table, rows: DataFrame, committer: Committer) -> tuple[Taken
         attempts=_ATTEMPTS,
         hint="executors were lost every time: merge again, or cache the frame first",
     )
+
+
+def _kinds_of(rows: DataFrame) -> tuple[int, ...]:
+    """How many rows of each kind there are.
+
+    Raises:
+        TidelakeError: what the first task that failed tells.
+    """
+    with told_as_it_was():
+        counts = {row[0]: row[1] for row in rows.groupBy(KIND).count().collect()}
+    return tuple(counts.get(number, 0) for number in KINDS.values())
 
 
 def _collected(frame: DataFrame, committer: Committer) -> Taken:
@@ -527,9 +418,11 @@ def _refuse_repeated(rows: DataFrame, keys: Sequence[str]) -> None:
 
     Raises:
         InvalidInputError: there are.
+        TidelakeError: a row could not be computed.
     """
     counted = rows.groupBy(*map(column_named, keys)).agg(f.count(f.lit(1)).alias(TAG))
-    twice = counted.filter(f.col(TAG) > 1).drop(TAG).limit(1).collect()
+    with told_as_it_was():
+        twice = counted.filter(f.col(TAG) > 1).drop(TAG).limit(1).collect()
     if twice:
         raise InvalidInputError(
             "several source rows have one key",
@@ -539,9 +432,8 @@ def _refuse_repeated(rows: DataFrame, keys: Sequence[str]) -> None:
         )
 
 
-@contextmanager
-def _as_it_is(frame: DataFrame) -> Iterator[DataFrame]:
-    yield frame
+def _kept_if(frame: DataFrame, wanted: bool) -> AbstractContextManager[DataFrame]:
+    return kept_while(frame) if wanted else nullcontext(frame)
 
 
 def _counts(kinds: Sequence[int]) -> dict[Action, int]:
@@ -550,11 +442,3 @@ def _counts(kinds: Sequence[int]) -> dict[Action, int]:
 
 def _updates(merge: Merge) -> tuple[Any, ...]:
     return tuple(rule for rule in merge.rules if rule.action is Action.UPDATE)
-
-
-def _all_of(guards: Sequence[Guard]) -> Guard:
-    def guard(latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
-        for each in guards:
-            each(latest, messages)
-
-    return guard

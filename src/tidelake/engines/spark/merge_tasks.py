@@ -19,22 +19,21 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, StringType, StructField, StructType
 
-from tidelake.engines.spark.assign import CODE, AssignedBuckets
-from tidelake.engines.spark.batches import joined
-from tidelake.engines.spark.failures import CarriedError, outcome
+from tidelake.engines.spark.batches import KIND, fitted_rows, joined
+from tidelake.engines.spark.failures import CarriedError, carrying, outcome
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.types import as_nullable, from_spark_column, spark_arrow, struct_of, to_spark_batch
-from tidelake.engines.spark.write import KIND, Writer, _Write
+from tidelake.engines.spark.write import _Write
 from tidelake.errors import InternalError, InvalidInputError, StorageError, TidelakeError
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
-from tidelake.expr.sides import TARGET, column_of, full_name
+from tidelake.expr.sides import SOURCE, TARGET, column_of, full_name
 from tidelake.index.deletion_vectors import bitmap_of
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.assign import DynamicBuckets
 from tidelake.ops.write.keyed_verbs import CopyOnWrite, LiveBuckets, watched
 from tidelake.ops.write.kinds import KINDS
 from tidelake.ops.write.merge_join import Columns, Ints, Matcher, key_hashes, refuse_repeated_keys
@@ -50,7 +49,6 @@ from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.types import INT, Field, with_nullable
-from tidelake.table import Table
 
 _, BUCKET, FILE, POSITION = HIDDEN_COLUMNS
 TAG: Final = "__tidelake_tag"
@@ -93,11 +91,9 @@ class Dealt:
         names = [full_name(self.side, each.name) for each in self.fields]
         given = dict(zip(names, canonical(columns, self.fields), strict=True))
         count = len(columns[0])
-        try:
+        with carrying():
             keys = [evaluate_scalar(_key(each, self.side), given, count) for each in self.equals]
             hashes = key_hashes(self.equals, keys)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
         return pa.array(np.mod(hashes, self.tasks), pa.int32())
 
 
@@ -240,15 +236,42 @@ class Inserts:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Rows of the table."""
-        try:
+        with carrying():
             for batch in joined(batches):
                 rows = pa.RecordBatch.from_arrays(
                     canonical(batch.columns, self.source), schema=row_to_arrow(self.source)
                 )
                 matcher = Matcher(pa.Table.from_batches([rows]), self.merge)
                 yield to_spark_batch(matcher.inserted(self.values, self.schema, None), self.schema.fields)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Lists the values of the source that partition columns of the target are equal to."""
+
+    keys: tuple[tuple[Scalar, pa.DataType], ...]
+    """What each column is equal to; whole numbers are listed in 64 bits."""
+    source: tuple[Field, ...]
+
+    @property
+    def struct(self) -> StructType:
+        """A column for each, by its number."""
+        return StructType(
+            [StructField(str(number), from_arrow_type(dtype)) for number, (_, dtype) in enumerate(self.keys)]
+        )
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """Those of each part of the source, once."""
+        names = [full_name(SOURCE, each.name) for each in self.source]
+        with carrying():
+            for batch in joined(batches):
+                given = dict(zip(names, canonical(batch.columns, self.source), strict=True))
+                found = {
+                    str(number): evaluate_scalar(key, given, batch.num_rows).cast(dtype)
+                    for number, (key, dtype) in enumerate(self.keys)
+                }
+                once = pa.table(found).group_by(list(found), use_threads=False).aggregate([])
+                yield from once.select(list(found)).to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,12 +295,6 @@ class Meets:
 
 
 # ------------------------------------------------------------------------------------------------ writing
-
-
-def fitted_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Rows that have been fitted to the table already, in its types: what is null stays so."""
-    columns = [from_spark_column(batch.column(each.name), each.type) for each in schema.fields]
-    return pa.RecordBatch.from_arrays(columns, schema=row_to_arrow(schema.fields))
 
 
 @dataclass(slots=True)
@@ -308,7 +325,7 @@ def _counted(kinds: pa.Array) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WriteVersions(_Write):
-    """Writes rows of a primary-key table as they are: nothing is filled in or merged before."""
+    """Writes rows of a primary-key table as they are, and counts them: nothing is merged before."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """What was done, or the error that trying again would not help."""
@@ -326,12 +343,6 @@ class WriteVersions(_Write):
             whole.add(Taken(done.messages, marks=done.marks))
         found = done if isinstance(done, TidelakeError) else whole
         yield pa.RecordBatch.from_pydict({"done": pa.array([pickle.dumps(found)], pa.binary())})
-
-    def _write(self, writer: Writer, assigned: DynamicBuckets | None, table: Table, batch: pa.RecordBatch) -> None:
-        rows = fitted_rows(batch, table.schema)
-        if CODE in batch.schema.names and isinstance(assigned, AssignedBuckets):
-            assigned.learn(table.schema, rows, batch.column(CODE))
-        writer.write(rows, batch.column(KIND))
 
 
 # ------------------------------------------------------------------------------------------------ append tables

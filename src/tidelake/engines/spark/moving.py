@@ -23,12 +23,11 @@ from pyspark.sql import DataFrame
 
 from tidelake.engines.spark.assign import new_mark
 from tidelake.engines.spark.batches import joined, rows_of
-from tidelake.engines.spark.failures import CarriedError
+from tidelake.engines.spark.failures import carrying
 from tidelake.engines.spark.parcels import PARCELS, Parcel, delivered, opened, packed, ranks, tasks_of
 from tidelake.engines.spark.receive import BUCKET
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import balanced
-from tidelake.errors import TidelakeError
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.admission import Admission
 from tidelake.ops.write.assign import Assigner, DynamicBucketOptions, assigners_for
@@ -97,10 +96,8 @@ class Dealing:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows as parcels, in the order of tasks and rows."""
-        try:
+        with carrying():
             yield from self._dealt(joined(batches))
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
     def _dealt(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()
@@ -124,15 +121,13 @@ class KeyReading:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The keys as parcels that come before all rows."""
-        try:
+        with carrying():
             table = self.ref.open()
             for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
                 for partition, bucket, keys in read_keys(table.store, table.options, self.shares[number]):
                     place = {_PARTITION: partition.hex().encode(), _BUCKET: str(bucket).encode()}
                     owners = owners_of(keys, table.schema, self.assigner)
                     yield packed(keys.replace_schema_metadata(place), owners, rank=_BEFORE_ROWS)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +140,8 @@ class Settling:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The settled rows as parcels, with the mark of this run."""
-        try:
+        with carrying():
             yield from self._settled(opened(batches))
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
     def _settled(self, parcels: Iterator[Parcel]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()

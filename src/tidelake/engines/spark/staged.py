@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelake.engines.spark.batches import joined, rows_of
-from tidelake.engines.spark.failures import CarriedError
+from tidelake.engines.spark.failures import carrying
 from tidelake.engines.spark.parcels import PARCELS, delivered, packed, ranks, tasks_for, tasks_of
 from tidelake.engines.spark.receive import Done, told
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.tasks import balanced
-from tidelake.errors import StorageError, TidelakeError
+from tidelake.errors import StorageError
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.bucket_counts import KnownBuckets, PartitionBuckets
@@ -113,13 +114,10 @@ class Sending:
         """The rows of the shares with these numbers."""
         table = self.ref.open()
         router = Router(table.schema, BucketOptions.parse(table.options), self.known)
-        try:
-            for batch in batches:
-                for share in batch.column(0).to_pylist():
-                    for number, split in self.shares[share]:
-                        yield from self._packed(table, router, number, split)
-        except TidelakeError as error:
-            raise CarriedError(error) from error
+        with carrying():
+            for share in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+                for number, split in self.shares[share]:
+                    yield from self._packed(table, router, number, split)
 
     def _packed(self, table: Table, router: Router, number: int, split: Split) -> Iterator[pa.RecordBatch]:
         rank = ranks(number)

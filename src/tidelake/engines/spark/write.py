@@ -25,10 +25,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ByteType, StructField, StructType
 
 from tidelake.engines.spark.assign import CODE, AssignedBuckets, Assigning, check_marks
-from tidelake.engines.spark.batches import joined, rows_of
+from tidelake.engines.spark.batches import KIND, joined, rows_of
 from tidelake.engines.spark.buckets import TASK, seen, with_counted_task, with_task
 from tidelake.engines.spark.evolve import check_columns, evolved
-from tidelake.engines.spark.failures import CarriedError, told_as_it_was
+from tidelake.engines.spark.failures import carrying, told_as_it_was
 from tidelake.engines.spark.moving import Moving
 from tidelake.engines.spark.parcels import tasks_for
 from tidelake.engines.spark.receive import DONE, LOCAL_MERGE, Done, Receiving, told
@@ -52,7 +52,6 @@ from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_wr
 from tidelake.table import Table
 
 Writer = TableWriter
-KIND: Final = "__tidelake_kind"
 _ATTEMPTS: Final = 3
 """Jobs of one write in which Spark ran an owner of dynamic buckets twice."""
 _PLANS: Final = 10
@@ -92,7 +91,7 @@ def write_frame(
     overwrite = mode != "append"
     for attempt in range(1, _PLANS + 1):
         job = _Job.of(table, frame, overwrite=overwrite, row_kind=row_kind, identifier=identifier, user=committer.user)
-        messages = _decided(table, job, frame, committer) if job.decides else _written(job, frame, committer)
+        messages = run_job(table, job, frame, committer)
         guard = None if job.dynamic is None or overwrite else job.dynamic.guard(table.store)
         target = table._target()
         try:
@@ -129,6 +128,11 @@ class _Job:
         """Whether the number of buckets depends on the rows."""
         return self.staging is not None and not self.staging.for_good
 
+    @property
+    def base_id(self) -> int | None:
+        """The snapshot that every task starts from, where they have to agree on the number of buckets."""
+        return None if self.counts is None else self.counts.base_id
+
     @classmethod
     def of(
         cls,
@@ -139,7 +143,9 @@ class _Job:
         row_kind: str | None,
         identifier: int | None,
         user: str | None = None,
+        straight: bool = False,
     ) -> _Job:
+        """The job for a table; `straight` rows go to the buckets that there are, and do not wait for any."""
         ref = TableRef.of(table.name, table.store, table.dynamic)
         cores = parallelism(frame.sparkSession)
         made = cls(ref, table.options, overwrite, row_kind, identifier, cores)
@@ -149,7 +155,7 @@ class _Job:
         if target.postpones:
             postpone = PostponeOptions.parse(table.options)
             for_good = identifier is not None or not postpone.batch_fixed
-            if for_good or postpone.needs_size:
+            if not straight and (for_good or postpone.needs_size):
                 return replace(made, staging=Staging(ref, row_kind, user, for_good))
             return replace(made, counts=Counted.of(table, {}, overwrite=overwrite))
         if not table.primary_key or target.buckets.bucket != -1:
@@ -173,8 +179,7 @@ class _Job:
             merging = _LocalMerge(self.ref, row_kind, local)
             fields = [*struct_of(self.ref.schema.fields).fields, StructField(KIND, ByteType(), nullable=False)]
             frame, row_kind = frame.mapInArrow(merging.run, StructType(fields)), KIND
-        base_id = None if self.counts is None else self.counts.base_id
-        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic, base_id)
+        task = _Write(self.ref, self.overwrite, row_kind, self.identifier, self.dynamic, self.base_id)
         return self.distributed(frame).mapInArrow(task.run, DONE)
 
     def distributed(self, frame: DataFrame) -> DataFrame:
@@ -212,6 +217,15 @@ class _SentJob:
     def planned(self, frame: DataFrame) -> DataFrame:
         """A frame with what every task did."""
         return self.sending.sent(frame.sparkSession).mapInArrow(self.receiving.run, DONE)
+
+
+def run_job(table: Table, job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
+    """Write the rows of a frame; the messages of all tasks.
+
+    Raises:
+        TidelakeError: what the first task that failed tells; what the others wrote is removed.
+    """
+    return _decided(table, job, frame, committer) if job.decides else _written(job, frame, committer)
 
 
 def _decided(table: Table, job: _Job, frame: DataFrame, committer: Committer) -> list[CommitMessage]:
@@ -336,10 +350,8 @@ class _LocalMerge:
     bytes: int
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
+        with carrying():
             yield from self._merged(joined(batches))
-        except TidelakeError as error:
-            raise CarriedError(error) from error
 
     def _merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()

@@ -541,7 +541,10 @@ class KeysUnmoved:
 
     store: TableStore
     paths: DataPaths
-    user: str
+    user: str = ""
+    """Whose commits do no harm."""
+    since: int | None = None
+    """The snapshot that the rows depend on, if that is older than what their places were looked up in."""
 
     def __call__(self, latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
         """Look at the commits since the messages were planned.
@@ -553,7 +556,8 @@ class KeysUnmoved:
         if latest is None or not written:
             return
         digester = digester_for(self.store)
-        for number in range(min(each.base_snapshot_id or 0 for each in written) + 1, latest.id + 1):
+        bases = [each.base_snapshot_id or 0 for each in written]
+        for number in range(min(bases if self.since is None else (self.since, *bases)) + 1, latest.id + 1):
             snapshot = self.store.snapshots.find(number)
             if snapshot is None:
                 raise self._refusal(number)

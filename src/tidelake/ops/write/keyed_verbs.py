@@ -45,6 +45,7 @@ from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import delta_manifests, read_changes
 from tidelake.ops.scan.planner import find_live, prune_buckets
+from tidelake.ops.scan.postponed import staged_entries
 from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.kinds import KINDS
@@ -52,6 +53,7 @@ from tidelake.ops.write.local_merge import with_kinds
 from tidelake.ops.write.rowlevel import rows_changed
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.index_manifest import HASH, IndexFile
+from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
@@ -456,8 +458,9 @@ def refuse_newer(store: TableStore, entries: pa.Table) -> None:
 class Unchanged:
     """Refuses to publish a change of rows that another commit has changed since they were read.
 
-    Compactions change no row. What was written blindly to other keys of a bucket does no harm. A rewritten section
-    lies below whatever was written meanwhile, so that only rows which depend on what they replaced clash with it.
+    Compactions change no row, but for those that give rows their buckets: these may have come since. What was written
+    blindly to other keys of a bucket does no harm. A rewritten section lies below whatever was written meanwhile, so
+    that only rows which depend on what they replaced clash with it.
     """
 
     store: TableStore
@@ -477,16 +480,30 @@ class Unchanged:
                 raise rows_changed(self.store, number)
             if snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
                 self._look(snapshot, messages)
+            elif snapshot.commit_kind is CommitKind.COMPACT and self._gave_buckets(snapshot, messages):
+                raise rows_changed(self.store, snapshot.id)
 
-    def _look(self, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
+    def _gave_buckets(self, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> bool:
+        """Whether a compaction took in rows that waited, in a partition of the messages."""
+        postpones = BucketOptions.parse(self.options).bucket == POSTPONE_BUCKET
+        return postpones and bool(staged_entries(self._entries(snapshot, messages)).num_rows)
+
+    def _entries(self, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> pa.Table:
+        """What a commit changed in the partitions of messages."""
         partitions = PartitionSet(
             frozenset(message.partition for message in messages), tuple(self.store.schema.partition_types)
         )
         metas = delta_manifests(self.store.manifests, snapshot)
-        entries = read_changes(self.store.manifests, metas, partitions=partitions)
-        # Who chooses buckets for new keys does not know what another job chose meanwhile, maybe for the same keys.
+        return read_changes(self.store.manifests, metas, partitions=partitions)
+
+    def _look(self, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
+        entries = self._entries(snapshot, messages)
+        # Who chooses buckets for new keys does not know what another job chose meanwhile, maybe for the same keys;
+        # and rows that wait come after all that is there when they get their buckets.
         assigned = {
-            each.partition for each in messages if any(file.index_type == HASH for file in each.data.new_index_files)
+            each.partition
+            for each in messages
+            if each.bucket == POSTPONE_BUCKET or any(file.index_type == HASH for file in each.data.new_index_files)
         }
         for split in bucket_splits(entries, snapshot.id, self.paths, None):
             mine = [each for each in messages if (each.partition, each.bucket) == (split.partition, split.bucket)]

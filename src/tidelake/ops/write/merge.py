@@ -177,7 +177,7 @@ def run_merge(target: Target, committer: Committer, source: pa.Table, merge: Mer
     """
     way = choose_way(target, merge, nulls_in(source))
     if way is Way.UPSERT:
-        return _run_upsert(target, committer, source, merge)
+        return planned_again(lambda: _run_upsert(target, committer, source, merge))
 
     return planned_again(lambda: commit_merge(target, committer, _prepared(target, source, merge, way)))
 

@@ -39,7 +39,7 @@ Columns = Mapping[str, pa.Array]
 
 _PAIRS: Final = 1 << 18
 """Pairs that are looked at together, at most; a single row may have more."""
-_LISTED: Final = 256
+LISTED: Final = 256
 """Values of a column that are asked for one by one; of more only the range is."""
 _GROUP: Final = "group"
 _INTEGER_BOUNDS: Final = {bits: (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
@@ -247,7 +247,7 @@ class Matcher:
             parts.append(of_target(self.merge.join.about_target))
         for each, keys in zip(self.merge.join.equals, self.keys, strict=True):
             if isinstance(each.target, ColumnRef) and not each.nulls:
-                parts += _within(schema, column_of(each.target.column), keys)
+                parts += within(schema, column_of(each.target.column), keys)
         return None if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def updated(self, rule: Rule, schema: Schema, columns: Columns, hits: Hits) -> pa.RecordBatch:
@@ -364,7 +364,7 @@ def between(schema: Schema, column: str, low: Any, high: Any) -> list[Predicate]
     return [col(column) >= low, col(column) <= high]
 
 
-def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
+def within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
     """That a column has one of the values of the source, or lies between them; nothing for types that compare oddly."""
     if not prunes(schema, column, keys.type):
         return []
@@ -374,7 +374,7 @@ def _within(schema: Schema, column: str, keys: pa.Array) -> list[Predicate]:
         low, high = _INTEGER_BOUNDS[dtype.bit_width]
         values = values.cast(pl.Int64)
         values = values.filter(values.is_between(low, high))
-    if len(values) <= _LISTED:
+    if len(values) <= LISTED:
         return [In(column, tuple(values.to_list()))]
     return between(schema, column, values.min(), values.max())
 
@@ -388,4 +388,15 @@ def _shown(join: Join, columns: Columns, row: Ints) -> str | None:
     return ", ".join(parts) or None
 
 
-__all__ = ["Columns", "Hits", "Matcher", "between", "joined_hits", "key_hashes", "prunes", "refuse_repeated_keys"]
+__all__ = [
+    "LISTED",
+    "Columns",
+    "Hits",
+    "Matcher",
+    "between",
+    "joined_hits",
+    "key_hashes",
+    "prunes",
+    "refuse_repeated_keys",
+    "within",
+]

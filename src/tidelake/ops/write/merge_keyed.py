@@ -24,6 +24,7 @@ from tidelake.ops.commit.committer import Guard
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.rows import read_rows
+from tidelake.ops.write.cross_partition import KeysUnmoved
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_verbs import (
     CopyOnWrite,
@@ -83,9 +84,7 @@ def _first_only(merge: Merge, keys: Sequence[str]) -> Mapping[str, Scalar] | Non
     """A table that keeps the first row of a key does by itself what a merge that only inserts asks for."""
     rule = merge.rules[0]
     plain = len(merge.rules) == 1 and rule.when is When.NOT_MATCHED and rule.condition is None
-    exact = merge.join.rest is None and len(merge.join.equals) == len(keys) and merge.covers(keys)
-    same = all(rule.values.get(key) == merge.join.partner(key) for key in keys)
-    return rule.values if plain and exact and same else None
+    return rule.values if plain and merge.by_key(keys) and merge.inserts_own(keys) else None
 
 
 def write_versions(target: Target, matcher: Matcher) -> Prepared | None:
@@ -210,13 +209,19 @@ def rewrite_sections(target: Target, matcher: Matcher) -> Prepared:
 
 def keyed_guard(target: Target, matcher: Partners, snapshot_id: int) -> Guard:
     """Who looks at commits since the snapshot that a merge was computed from."""
-    unchanged = Unchanged(target.store, target.paths, target.options, snapshot_id)
-    if not matcher.merge.does(Action.INSERT) or matcher.merge.covers(target.store.schema.primary_keys):
-        return unchanged
-    partners = NewPartners(target, matcher, snapshot_id, keeps_whole_rows(target.options))
+    guards: list[Guard] = [Unchanged(target.store, target.paths, target.options, snapshot_id)]
+    if target.moves_keys:  # a key that is gone meanwhile may have got a place of which they know nothing
+        guards.append(KeysUnmoved(target.store, target.paths, since=snapshot_id))
+    if matcher.merge.does(Action.INSERT) and not matcher.merge.covers(target.store.schema.primary_keys):
+        guards.append(NewPartners(target, matcher, snapshot_id, keeps_whole_rows(target.options)))
+    return all_of(guards)
+
+
+def all_of(guards: Sequence[Guard]) -> Guard:
+    """Several guards as one."""
 
     def guard(latest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
-        unchanged(latest, messages)
-        partners(latest, messages)
+        for each in guards:
+            each(latest, messages)
 
     return guard

@@ -157,6 +157,19 @@ class Merge:
         """Whether a source row has at most one partner: each key column must be equal to something of the source."""
         return bool(keys) and all(self.join.partner(key) is not None for key in keys)
 
+    def by_key(self, keys: Sequence[str]) -> bool:
+        """Whether rows belong together by the primary key and nothing else."""
+        return self.join.rest is None and len(self.join.equals) == len(keys) and self.covers(keys)
+
+    def inserts_own(self, keys: Sequence[str]) -> bool:
+        """Whether every new row has the key that its partner would have."""
+        return all(
+            rule.values.get(key) == self.join.partner(key) is not None
+            for rule in self.rules
+            if rule.action is Action.INSERT
+            for key in keys
+        )
+
     def needs(self, schema: Schema) -> tuple[str, ...]:
         """The columns of the target that its changed rows are made from, those that decide included."""
         wanted = set(self.decides)
@@ -365,16 +378,14 @@ def blind_values(merge: Merge, keys: Sequence[str], columns: Sequence[str]) -> M
     None unless a matched and an unmatched row get the same values, without a condition, from the source alone, and the
     rows belong together by the key and nothing else. `columns` are those that must be set, the key apart.
     """
-    exact = merge.join.rest is None and len(merge.join.equals) == len(keys) and merge.covers(keys)
-    if not exact or len(merge.rules) != 2 or any(rule.condition is not None for rule in merge.rules):
+    if not merge.by_key(keys) or len(merge.rules) != 2 or any(rule.condition is not None for rule in merge.rules):
         return None
     found = {(rule.when, rule.action): rule for rule in merge.rules}
     update = found.get((When.MATCHED, Action.UPDATE))
     insert = found.get((When.NOT_MATCHED, Action.INSERT))
     if update is None or insert is None:
         return None
-    own = {key: insert.values.get(key) for key in keys}
-    if any(value != merge.join.partner(key) for key, value in own.items()):
+    if not merge.inserts_own(keys):
         return None
     rest = {name: value for name, value in insert.values.items() if name not in keys}
     same = rest == dict(update.values) and set(rest) >= set(columns) - set(keys)
