@@ -15,7 +15,7 @@ from tidelake.catalog.filesystem import Lake
 from tidelake.expr.evaluate import matches
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.compact.lookup import keys_between
+from tidelake.ops.compact.lookup import _Hit, keys_between
 from tidelake.ops.read.keyed import Merging
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
@@ -228,3 +228,33 @@ def test_other_formats_are_looked_up_all_the_same(format_) -> None:
     assert [row[:2] for row in told] == [("-U", 7), ("+U", 7), ("-U", 4_000), ("+U", 4_000)]
     assert told[0][1:] == tuple(first.slice(7, 1).to_pylist()[0].values())
     assert table.count() == 5_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_few_values_come_out_of_look_ups_as_they_went_in(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coded: list[bool] = []
+    taken = _Hit.rows
+
+    def seen(hit: _Hit, columns: list[str]) -> pa.Table:
+        coded.append(pa.types.is_dictionary(hit.piece["c"].type))
+        return taken(hit, columns)
+
+    monkeypatch.setattr(_Hit, "rows", seen)
+    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    options = {"bucket": "1", "merge-engine": "partial-update", **KINDS[kind]}
+    columns = {"k": "INT NOT NULL", "c": "STRING", "v": "INT"}
+    table = lake.create_table("d.t", columns, primary_key=["k"], options=options)
+    names = ["red", "green", None, "", "blue"]
+    table.write([{"k": k, "c": names[k % 5], "v": k} for k in range(20_000)])
+    table.compact(full=True)
+    table.write([{"k": k, "v": -k, "c": None} for k in range(0, 20_000, 7)])
+    expected = [{"k": k, "c": names[k % 5], "v": -k if k % 7 == 0 else k} for k in range(20_000)]
+    assert table.to_arrow(order_by="k").to_pylist() == expected
+    assert coded
+    assert all(coded)
+    if kind != "vectors":
+        told = table.changes(since=table.latest_snapshot().id - 1).to_arrow().to_pylist()
+        before = [(row["k"], row["c"], row["v"]) for row in told if row["rowkind"] == "-U"]
+        after = [(row["k"], row["c"], row["v"]) for row in told if row["rowkind"] == "+U"]
+        assert before == [(k, names[k % 5], k) for k in range(0, 20_000, 7)]
+        assert after == [(k, names[k % 5], -k) for k in range(0, 20_000, 7)]

@@ -55,7 +55,7 @@ class Found:
     files: Ints
     """The number of the file among `LevelLookup.files`; -1 where there is none."""
     positions: Ints
-    """The place of the row in that file, counted from 0; -1 where there is none."""
+    """The place of the row in that file, counted from 0; -1 where there is none, or nobody wants to know."""
     values: pa.Table | None = None
     """The columns that were asked for, of the keys that were found, in their order; None where there are none."""
 
@@ -84,6 +84,7 @@ class LevelLookup:
         *,
         new: Sequence[RunFile] = (),
         columns: Sequence[str] = (),
+        places: bool = True,
     ) -> None:
         """Prepare to look up; no file is opened yet.
 
@@ -94,6 +95,7 @@ class LevelLookup:
             levels: The files of each level to look in, in key order, the smallest level first.
             new: The files whose keys are looked up; without them any few keys may be.
             columns: What is wanted of the rows that are found.
+            places: Whether it matters where in their files they are.
         """
         self._names = merging.schema.trimmed_primary_keys
         self._codec = KeyCodec(self._names, merging.key_types)
@@ -105,13 +107,23 @@ class LevelLookup:
         wanted = tuple(dict.fromkeys((*self._names, *columns))) if self._together else self._names
         request = self._request(wanted)
         last = _last_key(merging, new)
+        numbered = places or not self._together
+        texts = [name for name in wanted if name not in (*self._names, *_SYSTEM)]
         # Pages of all columns are bounded as those of a merge are.
         rows = hand_rows([BATCH_ROWS], request.arrow_schema.types)[0] if self._together else BATCH_ROWS
 
         def read(file: RunFile, first: Mapping[str, Any]) -> Iterator[pa.Table]:
             asked = replace(request, where=keys_between(merging, first, last))
             for batch in read_data_file(
-                store, split, file.meta, asked, batch_rows=rows, row_numbers=True, stream=self._together, loosely=True
+                store,
+                split,
+                file.meta,
+                asked,
+                batch_rows=rows,
+                row_numbers=numbered,
+                dictionaries=texts,  # of few values a row's number is enough until it is wanted
+                stream=self._together,
+                loosely=True,
             ):
                 yield pa.Table.from_batches([batch])
 
@@ -145,7 +157,9 @@ class LevelLookup:
             part = whole if len(left) == count else whole.take(pa.array(left))
             for hit in walk.find(part):
                 here = left[hit.needles]
-                files[here], positions[here] = hit.file, hit.positions
+                files[here] = hit.file
+                if hit.positions is not None:
+                    positions[here] = hit.positions
                 if self._together:
                     needles.append(here)
                     tables.append(hit.rows(self._columns))
@@ -191,14 +205,21 @@ class _Hit:
     places: Ints
 
     @property
-    def positions(self) -> Ints:
-        """Where in the file they are."""
+    def positions(self) -> Ints | None:
+        """Where in the file they are, if that was asked for."""
+        if ROW_NUMBER not in self.piece.column_names:
+            return None
         found: Ints = self.piece.column(ROW_NUMBER).to_numpy()[self.places]
         return found
 
     def rows(self, columns: Sequence[str]) -> pa.Table:
         """Columns of them."""
-        return self.piece.select(list(columns)).take(pa.array(self.places))
+        found = self.piece.select(list(columns)).take(pa.array(self.places))
+        for number, column in enumerate(found.columns):
+            if pa.types.is_dictionary(column.type):
+                plain = found.field(number).with_type(column.type.value_type)
+                found = found.set_column(number, plain, column.cast(plain.type))
+        return found
 
 
 _Ends = tuple[KeyArray, KeyArray]

@@ -107,7 +107,8 @@ def watch_compaction(
     lookup: _Below | None = None
     if level0 and any(below) and (values or first_wins or merge.deletion_vectors):
         columns = (*merging.schema.names, SEQUENCE, KIND) if values else ()
-        lookup = _Below(LevelLookup(store, split, merging, below, new=level0, columns=columns), ages)
+        found = LevelLookup(store, split, merging, below, new=level0, columns=columns, places=merge.deletion_vectors)
+        lookup = _Below(found, ages)
         if merge.deletion_vectors:
             lookup.marks = marks
         expiry = expiry_for(merging.schema, merging.options) if values else None
