@@ -312,7 +312,8 @@ class Follower:
             has_one = snapshot.changelog_manifest_list is not None
             return plan_steps(self._store, wanted, [snapshot], changelog=True) if has_one else None
         added = snapshot.commit_kind is CommitKind.APPEND
-        return plan_steps(self._store, wanted, [snapshot], changelog=False) if added else None
+        # The compaction that gives rows a bucket is passed over: they are told of when they come, or never.
+        return plan_steps(self._store, wanted, [snapshot], changelog=False, staged=True) if added else None
 
     # -------------------------------------------------------------------------------------------- the next id
 
