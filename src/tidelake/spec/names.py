@@ -81,6 +81,8 @@ def check_relative_directory(directory: str) -> str:
 
 def _problem(name: str, bytes_max: int) -> str | None:
     """What is wrong with the name as a path component, as the end of a sentence."""
+    if not isinstance(name, str):
+        return "is not text"
     if len(name) <= bytes_max and _PLAIN.fullmatch(name):
         return None
     if not name.strip():
@@ -108,5 +110,6 @@ def _branch_problem(name: str) -> str | None:
 
 def _shown(name: str) -> str:
     """The name as an error may print it: printable, and not at any length."""
+    name = str(name)
     text = name if len(name) <= 80 else name[:77] + "..."
     return text if text.isprintable() else ascii(text)[1:-1]
