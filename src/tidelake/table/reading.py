@@ -227,9 +227,15 @@ class Reading(Handle):
         scan = replace(_with_kinds(self.scan(columns, where)), options=options)
         how = FollowOptions.parse(options)
         progress = self._progress(consumer, how, poll)
+        resumed = progress if progress and not how.ignore_progress else None
         return Following(
             scan,
-            Follower(self.store, scan.batch_read(), progress.resumed if progress and not how.ignore_progress else None),
+            Follower(
+                self.store,
+                scan.batch_read(),
+                resumed.resumed if resumed else None,
+                read_ms=resumed.read_ms if resumed else None,
+            ),
             progress,
             poll_s=poll,
             timeout_s=timeout,
