@@ -134,3 +134,37 @@ def test_their_batches_to_fixed_buckets_and_ours_go_to_the_same_ones(catalog: or
     for rows in (theirs.read(), ours.to_arrow().to_pylist()):
         assert [row["v"] for row in sorted(rows, key=lambda row: row["id"])] == wanted
     assert set(ours.files().column("total_buckets").to_pylist()) == {4}
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_streams_deliver_rows_that_wait_for_a_bucket_when_theirs_do(
+    catalog: oracle.Catalog, tmp_path: Path, producer: str
+) -> None:
+    theirs = create(catalog, **{"changelog-producer": producer})
+    late: list[tuple[oracle.Stream, Any]] = []
+    for turn in range(3):
+        ours = open_branch(tmp_path / "d.db/t")
+        with theirs.writer(user=f"theirs{turn}") as writer:
+            writer.write([("a", 1, f"t{turn}", None), ("+U", ("a", 1, f"u{turn}", None)), ("-D", ("b", 2, "x", None))])
+            writer.commit(1)
+        ours.write(as_dicts([("a", 7, f"o{turn}", None)]), commit_user=f"ours{turn}", identifier=1)
+        stream, following = theirs.stream(), ours.follow(timeout=0, poll=0)
+        first = next(following)
+        assert added(first.to_arrow().to_pylist()) == added(with_kinds(stream.plan() or []))
+        late.append((stream, following))
+        if turn:
+            ours.compact()
+    late.append((theirs.stream({"scan.snapshot-id": 1}), open_branch(tmp_path / "d.db/t").follow(start=1, timeout=0)))
+    for stream, following in late:
+        found = [(step.snapshot_id + 1, shown(step.to_arrow().to_pylist())) for step in following]
+        wanted = [(at, shown(with_kinds(rows))) for at, rows in stream.drain()]
+        assert [each for each in found if each[1]] == [each for each in wanted if each[1]]
+
+
+def with_kinds(rows: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [{"rowkind": kind, **row} for kind, row in rows]
+
+
+def added(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Rows of a state: theirs keep the kind that they were written with."""
+    return shown({**row, "rowkind": row["rowkind"].replace("+U", "+I")} for row in rows)

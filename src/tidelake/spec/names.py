@@ -79,8 +79,10 @@ def check_relative_directory(directory: str) -> str:
     return "/".join(parts)
 
 
-def _problem(name: str, bytes_max: int) -> str | None:
+def _problem(name: object, bytes_max: int) -> str | None:
     """What is wrong with the name as a path component, as the end of a sentence."""
+    if not isinstance(name, str):
+        return "is not text"
     if len(name) <= bytes_max and _PLAIN.fullmatch(name):
         return None
     if not name.strip():
@@ -106,7 +108,8 @@ def _branch_problem(name: str) -> str | None:
     return None
 
 
-def _shown(name: str) -> str:
+def _shown(name: object) -> str:
     """The name as an error may print it: printable, and not at any length."""
-    text = name if len(name) <= 80 else name[:77] + "..."
+    text = str(name)
+    text = text if len(text) <= 80 else text[:77] + "..."
     return text if text.isprintable() else ascii(text)[1:-1]

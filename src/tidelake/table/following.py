@@ -57,8 +57,13 @@ class Progress:
         """The snapshot that was still to be read when the stream was opened."""
         return None if self._known is None else max(self._known.next_snapshot, 1)
 
-    def save(self, next_id: int, *, now: bool) -> None:
-        """Note that everything before a snapshot is read.
+    @property
+    def read_ms(self) -> int | None:
+        """When the snapshot before that one was committed, if it is known."""
+        return None if self._known is None else self._known.read_ms
+
+    def save(self, next_id: int, read_ms: int | None, *, now: bool) -> None:
+        """Note that everything before a snapshot is read; `read_ms` is when the one before it was committed.
 
         Raises:
             StorageError: the storage failed; the change comes again.
@@ -68,7 +73,7 @@ class Progress:
         if not now and self._rarely_s and not self._is_old(self._rarely_s):
             return
         unknown = {} if self._known is None else self._known.unknown
-        self._consumers.write(self._consumer, Consumer(next_snapshot=next_id, unknown=unknown))
+        self._consumers.write(self._consumer, Consumer(next_snapshot=next_id, read_ms=read_ms, unknown=unknown))
         self._saved, self._saved_at = next_id, self._clock.monotonic()
 
     def _is_old(self, seconds: float) -> bool:
@@ -149,6 +154,8 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
         """The position behind the change that was handed out last, until it is acknowledged."""
         self._handled = 0
         """The position behind what is acknowledged."""
+        self._times: dict[int, int] = {}
+        """When the snapshots before positions that are not saved yet were committed."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -181,6 +188,8 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
                 break
             # Nothing is in anybody's hands: what has no changes to read is behind us.
             if self._follower.next_id is not None:
+                if self._follower.seen is not None:
+                    self._times[self._follower.next_id] = self._follower.seen.time_ms
                 self._save(self._follower.next_id, now=False)
             if self._is_past_the_end():
                 break
@@ -197,6 +206,7 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
     def _handed_out(self, step: Step) -> Change:
         self._pending = step.next_id
         snapshot = step.snapshot
+        self._times[step.next_id] = snapshot.time_ms
         return Change(
             snapshot.id,
             step.full,
@@ -228,7 +238,8 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
 
     def _save(self, next_id: int, *, now: bool = True) -> None:
         if self._progress is not None:
-            self._progress.save(next_id, now=now)
+            self._progress.save(next_id, self._times.get(next_id), now=now)
+        self._times = {at: time_ms for at, time_ms in self._times.items() if at >= next_id}
 
     def close(self) -> None:
         """End the stream, also from another thread. A change that was not acknowledged comes again.

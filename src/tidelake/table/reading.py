@@ -176,6 +176,11 @@ class Reading(Handle):
             InvalidInputError: nothing says since when.
             NotFoundError: there is no such tag.
         """
+        for name, place in (("since", since), ("until", until)):
+            if place is not None and not isinstance(place, str) and not _is_id(place):
+                raise InvalidInputError(
+                    f"{name} is neither a snapshot id nor a tag", got=repr(place)[:80], hint="give a number or a name"
+                )
         if since is not None and until is None:
             until = self.store.snapshots.latest_id() or 0
         return replace(_with_kinds(self.scan(columns, where)), changes=ChangeRange(since, until))
@@ -216,13 +221,21 @@ class Reading(Handle):
                 raise InvalidInputError(f"{name} is no number of seconds", got=repr(seconds)[:80], hint="write 1.0")
         if isinstance(until, str) and until != "latest":
             raise InvalidInputError("a stream ends at a snapshot", until=until, hint='give its id, or "latest"')
+        if until is not None and not isinstance(until, str) and not _is_id(until):
+            raise InvalidInputError("a stream ends at a snapshot", until=repr(until)[:80], hint="give its id")
         options = {**self.options, **given}
         scan = replace(_with_kinds(self.scan(columns, where)), options=options)
         how = FollowOptions.parse(options)
         progress = self._progress(consumer, how, poll)
+        resumed = progress if progress and not how.ignore_progress else None
         return Following(
             scan,
-            Follower(self.store, scan.batch_read(), progress.resumed if progress and not how.ignore_progress else None),
+            Follower(
+                self.store,
+                scan.batch_read(),
+                resumed.resumed if resumed else None,
+                read_ms=resumed.read_ms if resumed else None,
+            ),
             progress,
             poll_s=poll,
             timeout_s=timeout,
@@ -242,6 +255,10 @@ class Reading(Handle):
             rarely_s=poll_s if how.consumer_mode is ConsumerMode.AT_LEAST_ONCE else 0,
             alive_s=float("inf") if expiry_ms is None else expiry_ms / 3_000,
         )
+
+
+def _is_id(snapshot: object) -> bool:
+    return isinstance(snapshot, int) and not isinstance(snapshot, bool)
 
 
 def _is_span(seconds: object) -> bool:

@@ -229,6 +229,48 @@ def test_sequence_numbers_are_shown_on_demand(lake: Lake) -> None:
     assert [row["_SEQUENCE_NUMBER"] for row in log.changes(1).to_arrow().sort_by("id").to_pylist()] == [3, 2]
 
 
+def test_sequence_numbers_of_a_difference_are_those_of_its_rows(lake: Lake) -> None:
+    log = lake.table("d.t$audit_log").with_options(
+        {"table-read.sequence-number.enabled": True, "incremental-between-scan-mode": "diff"}
+    )
+    found = log.changes(1).to_arrow()
+    found.validate(full=True)
+    assert not found.schema.field("_SEQUENCE_NUMBER").nullable
+    rows = found.sort_by([("id", "ascending"), ("_SEQUENCE_NUMBER", "ascending")]).to_pylist()
+    assert [(row["rowkind"], row["_SEQUENCE_NUMBER"], row["id"]) for row in rows] == [
+        ("-U", 0, 1),
+        ("+U", 3, 1),
+        ("-D", 1, 2),
+    ]
+
+
+def test_a_difference_from_a_tag_to_a_snapshot_outlives_the_snapshot_of_the_tag(table: Table) -> None:
+    table.create_tag("old", snapshot=1)
+    table.create_tag("new", snapshot=2)
+    table.expire_snapshots(retain_min=1, retain_max=1)
+    assert table.store.snapshots.ids() == [4]
+    by_state = table.with_options({"incremental-between-scan-mode": "diff"})
+    wanted = [("+I", 4, "d"), ("+U", 1, "x"), ("-D", 2, "b"), ("-U", 1, "a")]
+    assert shown(by_state.changes("old")) == wanted
+    assert shown(by_state.changes("old", 4)) == wanted
+    numbered = by_state.with_options({"incremental-between-tag-to-snapshot": "true"})
+    assert shown(numbered.changes("old", "new")) == wanted
+    with pytest.raises(NotFoundError, match="not kept"):
+        table.changes("old").to_arrow()
+
+
+@pytest.mark.parametrize("place", [1.5, True, b"x", [1]])
+def test_a_place_that_is_neither_a_number_nor_a_name_is_refused(table: Table, place: Any) -> None:
+    with pytest.raises(InvalidInputError, match="neither a snapshot id nor a tag"):
+        table.changes(place)
+    with pytest.raises(InvalidInputError, match="neither a snapshot id nor a tag"):
+        table.changes(0, place)
+    with pytest.raises(InvalidInputError, match="ends at a snapshot"):
+        table.follow(until=place)
+    with pytest.raises(InvalidInputError, match="consumer name is not text"):
+        table.follow(consumer=place)
+
+
 # ------------------------------------------------------------------------------------------------ small parts
 
 

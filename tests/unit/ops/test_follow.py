@@ -381,6 +381,31 @@ def test_what_others_keep_in_the_document_of_a_consumer_stays(table: Table) -> N
     assert b"them" in io.read("consumer/consumer-c")
 
 
+@pytest.mark.parametrize("more", [2, 6])
+def test_a_consumer_that_comes_back_after_a_rollback_does_not_pass_over_what_came_since(
+    table: Table, more: int
+) -> None:
+    drained(table, consumer="c", start=1)
+    assert table.consumers() == {"c": 4}
+    table.rollback_to(snapshot=1)
+    for number in range(more):
+        put(table, 50 + number)
+    with pytest.raises(NotFoundError, match="rolled back") as caught:
+        drained(table, consumer="c")
+    assert caught.value.code == "stream-out-of-range"
+    assert table.consumers() == {"c": 4}
+    table.reset_consumer("c", 2)
+    assert [number for number, _ in drained(table, consumer="c")] == list(range(2, more + 2))
+
+
+def test_a_consumer_that_others_moved_on_is_taken_at_its_word(table: Table) -> None:
+    drained(table, consumer="c", start=1)
+    table.store.env.io.overwrite("consumer/consumer-c", b'{"nextSnapshot": 2}')
+    table.rollback_to(snapshot=2)
+    put(table, 50)
+    assert [number for number, _ in drained(table, consumer="c")] == [2, 3]
+
+
 def test_at_least_once_saves_now_and_then_and_when_it_is_closed(table: Table) -> None:
     for number in range(4, 12):
         put(table, number)

@@ -443,3 +443,63 @@ def test_a_rescale_that_another_job_overtakes_leaves_the_buckets_as_they_are(mon
     table.write(rows(*((n, "new") for n in range(9))))
     assert {total for (total,) in facts(table, "total_buckets")} == {1}
     assert len(shown(table)) == 9
+
+
+# ------------------------------------------------------------------------------------------------ streams
+
+
+def told(table: Table, **how: Any) -> list[tuple[int, list[tuple[str, int, str]]]]:
+    steps = table.follow(timeout=0, **how)
+    return [
+        (step.snapshot_id, [(row["rowkind"], row["id"], row["v"]) for row in step.to_arrow().to_pylist()])
+        for step in steps
+    ]
+
+
+def test_a_stream_without_a_changelog_is_told_of_rows_when_they_wait() -> None:
+    table = create()
+    stage(table, rows((1, "x"), (2, "x")), 1)
+    stage(table, [*rows((1, "y"), kind="+U"), *rows((2, "x"), kind="-D"), *rows((1, "z"), kind="+U")], 2)
+    came = [(1, [("+I", 1, "x"), ("+I", 2, "x")]), (2, [("+U", 1, "y"), ("-D", 2, "x"), ("+U", 1, "z")])]
+    assert told(table, start="earliest") == came
+    table.compact()
+    stage(table, rows((3, "w")), 3)
+    assert told(table, start="earliest") == [*came, (4, [("+I", 3, "w")])]
+    chosen = [row for _, found in told(table, start="earliest", where="id = 1") for row in found]
+    assert chosen == [("+I", 1, "x"), ("+U", 1, "y"), ("+U", 1, "z")]
+
+
+def test_a_stream_that_begins_with_the_whole_state_misses_no_row_that_waits() -> None:
+    table = create(partitioned=True)
+    stage(table, rows((1, "x"), (2, "x")), 1)
+    table.compact()
+    stage(table, rows((1, "y"), kind="+U"), 2)
+    stage(table, rows((2, "x"), kind="-D"), 3)
+    stage(table, rows((9, "b"), dt="b"), 4)
+    stream = table.follow(timeout=0, poll=0)
+    first = next(stream)
+    assert first.full
+    found = [(row["rowkind"], row["dt"], row["id"], row["v"]) for row in first.to_arrow().to_pylist()]
+    assert found[:2] == [("+I", "a", 1, "x"), ("+I", "a", 2, "x")]
+    assert found[2:] == [("+U", "a", 1, "y"), ("-D", "a", 2, "x"), ("+I", "b", 9, "b")]
+    assert first.rows.count() == 5
+    table.compact()
+    stage(table, rows((3, "z")), 5)
+    assert [ids for step in stream for ids in step.to_arrow().column("id").to_pylist()] == [3]
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_a_stream_of_a_changelog_is_told_once_when_rows_get_their_buckets(producer: str) -> None:
+    table = create(changelog_producer=producer)
+    stage(table, rows((1, "x")), 1)
+    assert told(table, start="earliest") == []
+    assert told(table) == [(1, [])]
+    table.compact(full=True)
+    assert told(table, start="earliest") == [(2, [("+I", 1, "x")])]
+
+
+def test_changes_between_snapshots_are_those_of_buckets() -> None:
+    table = create()
+    stage(table, rows((1, "x")), 1)
+    table.write(rows((2, "y")))
+    assert [row["id"] for row in table.changes(0).to_arrow().to_pylist()] == [2]

@@ -47,3 +47,10 @@ def test_marking_again_keeps_the_first_time():
 def test_a_malformed_marker_is_a_format_error(data):
     with pytest.raises(FormatError):
         success_from_json(data, path="p")
+
+
+def test_when_the_last_snapshot_was_committed_is_kept_beside_what_others_know():
+    data = b'{"nextSnapshot": 5, "tidelakeReadTimeMillis": 17, "x": 1}'
+    consumer = consumer_from_json(data, path="consumer/consumer-c")
+    assert consumer == Consumer(next_snapshot=5, read_ms=17, unknown={"x": 1})
+    assert consumer_from_json(consumer_to_json(consumer), path="p") == consumer

@@ -179,13 +179,12 @@ def _difference(store: TableStore, split: Split, request: ChangeRequest, merging
         KeyCodec(keys, merging.key_types),
         TwoStates(tuple(merging.schema.fields)),
         by_age=True,
-        output=(*request.columns, KIND),
+        output=(*request.columns, *((SEQUENCE,) if request.sequence else ()), KIND),
     )
     sides = [
         _side(store, state, changed, request, merging, kind) for state, kind in ((earlier, DELETE), (split, INSERT))
     ]
-    for rows in merge(sides, plan):
-        yield rows if not request.sequence else rows.append_column(SEQUENCE, pa.nulls(rows.num_rows, pa.int64()))
+    yield from merge(sides, plan)
 
 
 def _place(file: RunFile) -> tuple[str, int]:
@@ -214,7 +213,8 @@ def _side(
                 where=_about_keys(request.where, merging),
                 ordered=True,
                 drop_retracts=True,
-                output=names,
+                whole=request.sequence,
+                output=(*names, SEQUENCE) if request.sequence else names,
             ):
                 kept = matching(request.where, rows)
                 kinds = pa.array(np.full(kept.num_rows, kind, np.int8))

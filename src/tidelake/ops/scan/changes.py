@@ -27,8 +27,10 @@ from tidelake.ops.scan.planner import (
     refuse_unreadable,
     splits_of,
 )
+from tidelake.ops.scan.postponed import in_arrival_order
 from tidelake.ops.scan.split import Split, SplitMode, bucket_splits, pack
 from tidelake.ops.scan.vectors import snapshot_vectors
+from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifest import ADD, empty_entries
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.option_rules import bool_option
@@ -104,8 +106,10 @@ def plan_changes(store: TableStore, wanted: Wanted, *, since: int, until: int, c
     return plan_steps(store, wanted, snapshots, changelog=changelog)
 
 
-def plan_steps(store: TableStore, wanted: Wanted, snapshots: Sequence[Snapshot], *, changelog: bool) -> Plan:
-    """Plan the read of the changes of these snapshots, oldest first.
+def plan_steps(
+    store: TableStore, wanted: Wanted, snapshots: Sequence[Snapshot], *, changelog: bool, staged: bool = False
+) -> Plan:
+    """Plan the read of the changes of these snapshots, oldest first; with `staged` also of rows without a bucket.
 
     Raises:
         UnsupportedError: rows lie in files that hold some columns only.
@@ -115,7 +119,7 @@ def plan_steps(store: TableStore, wanted: Wanted, snapshots: Sequence[Snapshot],
     entries = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshots[-1], entries)
     kept = _pruned(store, entries, wanted)
-    splits = change_splits(kept, snapshots[-1].id, wanted)
+    splits = change_splits(kept, snapshots[-1].id, wanted, staged=staged)
     return Plan(snapshots[-1], tuple(splits), len(metas), read, entries.num_rows, kept.num_rows, wanted.where)
 
 
@@ -127,18 +131,24 @@ def change_manifests(store: TableStore, snapshot: Snapshot, *, changelog: bool) 
     return delta_manifests(store.manifests, snapshot) if snapshot.commit_kind is CommitKind.APPEND else ()
 
 
-def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted) -> list[Split]:
-    """Entries as splits whose rows are not merged, those of a bucket in the order of the entries."""
+def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted, *, staged: bool = False) -> list[Split]:
+    """Entries as splits whose rows are not merged, those of a bucket in the order of the entries.
+
+    Rows that wait for a bucket are left out, as batch reads of changes do, unless `staged` asks for them.
+    """
     options = SplitOptions.parse(wanted.options)
     if not wanted.schema.primary_keys:
         return splits_of(entries, snapshot_id, wanted.paths, options, None)
-    # Files that wait for a bucket are changes of nothing yet.
-    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    if not staged:
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     return [
         replace(bucket, files=tuple(files), raw_convertible=False, mode=SplitMode.CHANGES)
         for bucket in bucket_splits(entries, snapshot_id, wanted.paths, None)
         for files in pack(
-            bucket.files, lambda file: file.file_size, target=options.target_bytes, least=options.open_file_cost
+            in_arrival_order(bucket.files) if bucket.bucket == POSTPONE_BUCKET else bucket.files,
+            lambda file: file.file_size,
+            target=options.target_bytes,
+            least=options.open_file_cost,
         )
     ]
 

@@ -229,8 +229,12 @@ class Pause(Enum):
 class Follower:
     """The position of a stream in a table. Not shared between threads."""
 
-    def __init__(self, store: TableStore, read: BatchRead, next_id: int | None = None) -> None:
+    def __init__(
+        self, store: TableStore, read: BatchRead, next_id: int | None = None, *, read_ms: int | None = None
+    ) -> None:
         """Follow a table from where its options say, or from the changes of a snapshot on.
+
+        `read_ms` is when the snapshot before that one was committed, if it is known to be the last one that was read.
 
         Raises:
             InvalidInputError: options contradict each other.
@@ -241,7 +245,9 @@ class Follower:
         self._changelog = bool(read.schema.primary_keys) and not ModeContext.parse(read.options).without_changelog
         self._bound = ReadOptions.parse(read.options).bounded_watermark
         self._refuse_overwrites()
-        self._seen: Snapshot | None = None
+        self.seen: Snapshot | None = None
+        """The last snapshot that was looked at."""
+        self._read_ms = read_ms
         self._misses = 0
         self._ended = False
         self.next_id = next_id
@@ -274,13 +280,14 @@ class Follower:
             self.next_id = begin.next_id
             if begin.first is not None and begin.first.snapshot is not None:
                 return self._first(begin.first, begin.first.snapshot)
+        self._refuse_replaced()
         while (snapshot := self._next()) is not None:
             if self._is_beyond(snapshot):
                 self._ended = True
                 return Pause.END
             if not self._is_due(snapshot):
                 return Pause.WAIT
-            self._seen, self._misses = snapshot, 0
+            self.seen, self._misses = snapshot, 0
             self.next_id = snapshot.id + 1
             plan = self._plan(snapshot)
             if plan is not None and plan.splits:
@@ -289,7 +296,7 @@ class Follower:
 
     def _first(self, state: State, snapshot: Snapshot) -> Step:
         plan = plan_batch(self._store, replace(self._read, reading=state, first_of_stream=True))
-        self._seen = snapshot
+        self.seen = snapshot
         self._ended = self._is_beyond(snapshot)
         assert self.next_id is not None
         return Step(snapshot, plan, self.next_id, full=True)
@@ -312,7 +319,8 @@ class Follower:
             has_one = snapshot.changelog_manifest_list is not None
             return plan_steps(self._store, wanted, [snapshot], changelog=True) if has_one else None
         added = snapshot.commit_kind is CommitKind.APPEND
-        return plan_steps(self._store, wanted, [snapshot], changelog=False) if added else None
+        # The compaction that gives rows a bucket is passed over: they are told of when they come, or never.
+        return plan_steps(self._store, wanted, [snapshot], changelog=False, staged=True) if added else None
 
     # -------------------------------------------------------------------------------------------- the next id
 
@@ -358,14 +366,26 @@ class Follower:
 
     def _refuse_rewound(self) -> None:
         """After a pause: is what was read before the next snapshot still what lies before it?"""
-        if self._seen is None:
+        if self.seen is None:
             return
-        there = find_change(self._store, self._seen.id)
-        if there is not None and there != self._seen:
-            raise NotFoundError(
-                "snapshots that were read are not the table's any more: it was rolled back or created anew",
-                code="stream-out-of-range",
-                table=self._store.env.io.root,
-                snapshot_id=self._seen.id,
-                hint="begin anew; reset_consumer() sets a consumer back",
-            )
+        there = find_change(self._store, self.seen.id)
+        if there is not None and there != self.seen:
+            raise self._rewound(self.seen.id)
+
+    def _refuse_replaced(self) -> None:
+        """On the first look: is the snapshot that was read last the one that lies there?"""
+        if self._read_ms is None or self.next_id is None:
+            return
+        there = find_change(self._store, self.next_id - 1)
+        if there is not None and there.time_ms != self._read_ms:
+            raise self._rewound(there.id)
+        self._read_ms = None
+
+    def _rewound(self, snapshot_id: int) -> NotFoundError:
+        return NotFoundError(
+            "snapshots that were read are not the table's any more: it was rolled back or created anew",
+            code="stream-out-of-range",
+            table=self._store.env.io.root,
+            snapshot_id=snapshot_id,
+            hint="begin anew; reset_consumer() sets a consumer back",
+        )

@@ -23,6 +23,7 @@ from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOpti
 from tidelake.lsm.files import RunFile, run_files
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.sections import Section, partition_files
+from tidelake.ops.scan.changes import Wanted, change_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.planner import Plan, created_since, files_that_may_match, find_live, never, prune_buckets
 from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, staged_entries
@@ -60,8 +61,9 @@ def plan_keyed(
 
     `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else;
     `created_from_ms` only files made at or after that time. `first_of_stream` reads what the changes of later snapshots
-    continue: where compactions write the changelog, files that are still to be compacted come with it. `waiting` takes
-    files on level 0 in that batch reads leave out.
+    continue: where compactions write the changelog, files that are still to be compacted come with it, and where nobody
+    does, rows that wait for a bucket follow the state as they came. `waiting` takes files on level 0 in that batch
+    reads leave out.
 
     Raises:
         NotFoundError: the table was dropped.
@@ -100,6 +102,14 @@ def plan_keyed(
         there = live.entries.filter(apart)
         splits += staged_splits(there, live.snapshot.id, paths, PostponeOptions.parse(table_options), live.vectors)
         entries = pa.concat_tables([entries, there])
+    if first_of_stream and merge.changelog_producer is ChangelogProducer.NONE:
+        # No changelog will tell of rows that wait for a bucket, and what compacts them is passed over.
+        came = staged_entries(live.entries)
+        came = came if created_from_ms is None else created_since(came, created_from_ms)
+        came = came.slice(0, 0) if where is not None and never(where) else came
+        wanted = Wanted(schema=schema, paths=paths, where=where, options=table_options)
+        splits += change_splits(came, live.snapshot.id, wanted, staged=True)
+        entries = pa.concat_tables([entries, came])
     return live.plan(entries, splits)
 
 

@@ -7,7 +7,7 @@ go together. `find_reading` looks at the snapshots and tags and names what is re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -321,8 +321,9 @@ def find_changes(
         until = store.snapshots.latest_id() or 0
     if isinstance(since, str) and isinstance(until, str):
         return _between(store, since, until, _mode_of(modes, context), by_snapshot=modes.tag_to_snapshot)
-    first, last = (read_tag(store, each).id if isinstance(each, str) else each for each in (since, until))
-    return _range(store, first, last, _mode_of(modes, context))
+    tags = {each: read_tag(store, each) for each in (since, until) if isinstance(each, str)}
+    first, last = (tags[each].id if isinstance(each, str) else each for each in (since, until))
+    return _range(store, first, last, _mode_of(modes, context), tags.values())
 
 
 def _incremental(store: TableStore, modes: ModeOptions, context: ModeContext) -> Reading:
@@ -346,15 +347,16 @@ def _mode_of(modes: ModeOptions, context: ModeContext) -> IncrementalMode:
 def _between(store: TableStore, start: str, end: str, mode: IncrementalMode, *, by_snapshot: bool) -> Reading:
     text = f"{start},{end}"
     tags = tag_names(store)
+    kept: tuple[Snapshot, ...]
     if start in tags and end in tags:
         before, after = read_tag(store, start), read_tag(store, end)
         if after.id < before.id:
             raise _upside_down("incremental-between", text)
         if not by_snapshot:
             return Difference(before, after)
-        since, until = before.id, after.id
+        since, until, kept = before.id, after.id, (before, after)
     elif _is_number(start) and _is_number(end):
-        since, until = int(start), int(end)
+        since, until, kept = int(start), int(end), ()
     else:
         raise InvalidInputError(
             "range is neither between two tags nor between two snapshot ids",
@@ -366,15 +368,18 @@ def _between(store: TableStore, start: str, end: str, mode: IncrementalMode, *, 
         )
     if until < since:
         raise _upside_down("incremental-between", text)
-    return _range(store, since, until, mode)
+    return _range(store, since, until, mode, kept)
 
 
-def _range(store: TableStore, since: int, until: int, mode: IncrementalMode) -> Reading:
+def _range(store: TableStore, since: int, until: int, mode: IncrementalMode, kept: Iterable[Snapshot] = ()) -> Reading:
+    """Changes of a range of ids; `kept` are states that tags keep, whose snapshots may have expired."""
     if mode is not IncrementalMode.DIFF or since >= until:
         return Added(since, until, changelog=mode is IncrementalMode.CHANGELOG)
     # Before the first snapshot the table was empty; of a later one that has expired nobody knows what it held.
     empty = since == 0 and store.snapshots.earliest_id() == 1
-    return Difference(None if empty else store.snapshots.get(since), store.snapshots.get(until))
+    states = {each.id: each for each in kept}
+    before = None if empty else states.get(since) or store.snapshots.get(since)
+    return Difference(before, states.get(until) or store.snapshots.get(until))
 
 
 def _between_times(store: TableStore, text: str, mode: IncrementalMode) -> Reading:
