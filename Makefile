@@ -69,7 +69,7 @@ compat-all: export TIDELAKE_EVERY_CELL := 1
 compat-all: compat ## the same with every cell of its largest matrix, before a release
 
 soak: setup ## the long versions of the fault tests, before a release
-	@$(PYTEST) tests/soak -n 2 --timeout 3600
+	@TIDELAKE_EVERY_FAULT=1 $(PYTEST) tests/soak tests/fault -n 2 --timeout 3600
 
 bench: setup ## measure ourselves against floors; prints a table and writes JSON
 	@$(PY) -m benchmarks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -39,6 +40,8 @@ from tidelake.testing.scenario import (
 
 Image = Mapping[str, bytes]
 MODES = (Fault.BEFORE, Fault.AFTER, Fault.LOST, Fault.TORN, Fault.CRASH, Fault.CRASH_AFTER)
+EVERY = bool(os.environ.get("TIDELAKE_EVERY_FAULT"))
+"""Whether no fault is left out (`make soak`); a working day tries some of them, in turns."""
 FIRST, SECOND = 1_000, 2_000
 """Seeds of the process that meets the fault and of the one that comes after it."""
 
@@ -64,6 +67,11 @@ def clean_run() -> tuple[tuple[Image, ...], tuple[Model, ...]]:
         models.append(models[-1].after(step))
     assert problems(doors(io, SECOND), models[-1], history=True) == []
     return tuple(images), tuple(models)
+
+
+def has_its_turn(op: Op, fault: Fault, one_in: int) -> bool:
+    """Whether a fault is tried where one in so many is: of each operation another way to fail than of the next."""
+    return EVERY or (op.number + MODES.index(fault)) % one_in == 0
 
 
 def distinct_modes(op: Op) -> tuple[Fault, ...]:

@@ -47,7 +47,7 @@ def test_in_memory_operations_fail_in_turn(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_on_disk_a_sample_of_operations_fails_in_every_way(engine: str, tmp_path: Path) -> None:
     swapped = SWAPPED[ENGINES[engine]["bucket"]]
-    visit_sample(Walk(disk_place(tmp_path / "lake"), engine, swapped, whole_every=4), count=10, seed=5)
+    visit_sample(Walk(disk_place(tmp_path / "lake"), engine, swapped, whole_every=4), count=5, seed=5)
 
 
 @pytest.mark.s3

@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from fault.harness import FIRST, MODES, SECOND, Image, digest, doors, memory_with
+from fault.harness import FIRST, MODES, SECOND, Image, digest, doors, has_its_turn, memory_with
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
 from tidelake.io import FileIO
@@ -127,6 +127,8 @@ def test_every_operation_of_a_merge_fails(kind: str) -> None:
         # A death before a read leaves what a death after the change before it left.
         ways = MODES if kind in WHOLLY else (MODES[op.number % len(MODES)],)
         for fault in (Fault.BEFORE,) if op.name in READS else ways:
+            if not has_its_turn(op, fault, 3 if kind in WHOLLY or op.name in READS else 1):
+                continue
             where = f"REPRO kind={kind} op={op} fault={fault.value}"
             io = FaultyFileIO(start(kind), {op.number: fault})
             outcome = attempt(io)
@@ -140,5 +142,5 @@ def test_every_operation_of_a_merge_fails(kind: str) -> None:
             if state not in seen:
                 seen.add(state)
                 look(io.inner, where, kind, acked=outcome == "acked")
-    assert visits >= len(clean.ops)
+    assert visits >= len(clean.ops) / 3
     print(f"{kind}: {visits} faults led to {len(seen)} different storages")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from fault.harness import Image, distinct_modes, doors, memory_with
+from fault.harness import Image, distinct_modes, doors, has_its_turn, memory_with
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import (
     CommitConflictError,
@@ -152,7 +152,7 @@ def points(name: str) -> Iterator[tuple[int, Fault]]:
             faults = (Fault.BEFORE, Fault.AFTER, Fault.CRASH_AFTER)
         elif op.name in READS:
             faults = faults if op.number % 4 == 0 else ()
-        yield from ((op.number, fault) for fault in faults)
+        yield from ((op.number, fault) for fault in faults if has_its_turn(op, fault, 2 if len(clean.ops) > 40 else 1))
 
 
 @pytest.mark.parametrize("name", ACTS)
