@@ -70,7 +70,7 @@ def _facts(snapshot: Snapshot, *, is_snapshot: bool) -> dict[str, object]:
 )
 @click.option("--until", help='Stop behind this snapshot; "latest" is the newest one now.')
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop when nothing came for so many seconds.")
-@click.option("--poll", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--poll", type=click.FloatRange(min=0), help="Seconds between looks; 1, unless the table says otherwise.")
 @click.option("--columns", help="Names, separated by commas.")
 @click.option("--where", help="A SQL condition.")
 @with_place
@@ -82,7 +82,7 @@ def follow(
     start: str,
     until: str | None,
     timeout: float | None,
-    poll: float,
+    poll: float | None,
     columns: str | None,
     where: str | None,
 ) -> None:

@@ -189,7 +189,7 @@ class Reading(Handle):
         self,
         consumer: str | None = None,
         start: str | int | datetime = LATEST_FULL,
-        poll: float = 1.0,
+        poll: float | None = None,
         *,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
@@ -204,9 +204,10 @@ class Reading(Handle):
         comes from now on), `"earliest"` (all changes that are kept), `"compacted-full"`, the id of a snapshot (with its
         changes), a moment (a datetime), or where the `scan.*` options say.
 
-        It looks for a new snapshot every `poll` seconds. It ends when no change came for `timeout` seconds, after the
-        changes of snapshot `until` (`"latest"`: the newest one now), behind `scan.bounded.watermark`, or when it is
-        closed; without any of them, never.
+        It looks for a new snapshot every `poll` seconds, by default as often as `continuous.discovery-interval` says,
+        or every second. It ends when no change came for `timeout` seconds, after the changes of snapshot `until`
+        (`"latest"`: the newest one now), behind `scan.bounded.watermark`, or when it is closed; without any of them,
+        never.
 
         Raises:
             InvalidInputError: options contradict each other, or a stream cannot begin there.
@@ -216,8 +217,8 @@ class Reading(Handle):
             raise InvalidInputError(
                 "where a stream begins is said twice", start=start, hint="leave out start=, or the scan options"
             )
-        for name, seconds in (("poll", poll), ("timeout", 0.0 if timeout is None else timeout)):
-            if not _is_span(seconds):
+        for name, seconds in (("poll", poll), ("timeout", timeout)):
+            if seconds is not None and not _is_span(seconds):
                 raise InvalidInputError(f"{name} is no number of seconds", got=repr(seconds)[:80], hint="write 1.0")
         if isinstance(until, str) and until != "latest":
             raise InvalidInputError("a stream ends at a snapshot", until=until, hint='give its id, or "latest"')
@@ -226,7 +227,8 @@ class Reading(Handle):
         options = {**self.options, **given}
         scan = replace(_with_kinds(self.scan(columns, where)), options=options)
         how = FollowOptions.parse(options)
-        progress = self._progress(consumer, how, poll)
+        poll_s = poll if poll is not None else 1.0 if how.poll_ms is None else how.poll_ms / 1_000
+        progress = self._progress(consumer, how, poll_s)
         resumed = progress if progress and not how.ignore_progress else None
         return Following(
             scan,
@@ -237,7 +239,7 @@ class Reading(Handle):
                 read_ms=resumed.read_ms if resumed else None,
             ),
             progress,
-            poll_s=poll,
+            poll_s=poll_s,
             timeout_s=timeout,
             until=(self.store.snapshots.latest_id() or 0) if isinstance(until, str) else until,
         )

@@ -72,7 +72,7 @@ class View(Table):
         self,
         consumer: str | None = None,
         start: str | int | datetime = LATEST_FULL,
-        poll: float = 1.0,
+        poll: float | None = None,
         *,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,

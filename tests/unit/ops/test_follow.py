@@ -524,3 +524,13 @@ def test_an_overwrite_in_a_changelog_of_dynamic_buckets_needs_no_index() -> None
     (change, _) = load_table(table.store.env, "d.t").follow(start=number, timeout=0)
     rows = [(row["rowkind"], row["id"]) for row in change.to_arrow().to_pylist()]
     assert sorted(rows) == [("+I", 1), ("-D", 1), ("-D", 2)]
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "seconds"), [(None, None, 1.0), ("7 s", None, 7.0), ("7 s", 0.25, 0.25), ("200 ms", None, 0.2)]
+)
+def test_a_stream_looks_as_often_as_it_is_told_or_the_table_says(option, given, seconds) -> None:
+    options = {} if option is None else {"continuous.discovery-interval": option}
+    lake = Lake(Env(MemoryFileIO(), FakeClock(), SeededIds(1)))
+    stream = lake.create_table("d.t", {"a": "INT"}, options=options).follow(poll=given)
+    assert stream._poll_s == seconds

@@ -71,6 +71,9 @@ class FollowOptions(OptionGroup):
         doc="Streams of an append table see the rows that overwrites add.",
         affects=_READ,
     )
+    poll_ms: DurationMs | None = option(
+        "continuous.discovery-interval", None, doc="Time between two looks for a new snapshot.", affects=_READ
+    )
     delay_ms: DurationMs | None = option(
         "streaming.read.snapshot.delay", None, doc="Streams read a snapshot only when it is this old.", affects=_READ
     )
