@@ -213,10 +213,11 @@ class ParquetSource:
 
     def _tables(self, group: Group, places: list[int], batch_rows: int) -> Iterator[pa.Table]:
         reader = self._opened.reader
+        several = len(places) > 1  # one column is decoded sooner than it is handed to another thread
         if group.whole:
-            yield reader.read_row_groups([group.number], column_indices=places, use_threads=True)
+            yield reader.read_row_groups([group.number], column_indices=places, use_threads=several)
             return
-        for batch in reader.iter_batches(batch_rows, [group.number], column_indices=places, use_threads=True):
+        for batch in reader.iter_batches(batch_rows, [group.number], column_indices=places, use_threads=several):
             yield pa.Table.from_batches([batch])
 
 
