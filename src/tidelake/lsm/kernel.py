@@ -72,11 +72,16 @@ class MergePlan:
         if self.output is not None and self.engine.takes_last:
             unwanted = set(self.keys.columns).difference(self.output, self.sequence)
             rows = rows.drop_columns([name for name in rows.column_names if name in unwanted])
-        for index, column in enumerate(rows.columns):
-            if pa.types.is_dictionary(column.type):
-                field = rows.field(index).with_type(column.type.value_type)
-                rows = rows.set_column(index, field, column.cast(field.type))
-        return rows
+        return without_dictionaries(rows)
+
+
+def without_dictionaries(rows: pa.Table) -> pa.Table:
+    """Rows whose Arrow dictionaries are plain columns."""
+    for index, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            field = rows.field(index).with_type(column.type.value_type)
+            rows = rows.set_column(index, field, column.cast(field.type))
+    return rows
 
 
 def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table]:

@@ -25,6 +25,7 @@ from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.files.read import ROW_NUMBER
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.files import RunFile
+from tidelake.lsm.kernel import without_dictionaries
 from tidelake.lsm.keys import KeyArray, KeyCodec, count_up_to, first_and_last, key_at, locate, slice_keys, window
 from tidelake.ops.read.append import read_data_file
 from tidelake.ops.read.keyed import BATCH_ROWS, KeyedRequest, Merging, hand_rows
@@ -158,8 +159,8 @@ class LevelLookup:
             for hit in walk.find(part):
                 here = left[hit.needles]
                 files[here] = hit.file
-                if hit.positions is not None:
-                    positions[here] = hit.positions
+                if (there := hit.positions) is not None:
+                    positions[here] = there
                 if self._together:
                     needles.append(here)
                     tables.append(hit.rows(self._columns))
@@ -214,12 +215,7 @@ class _Hit:
 
     def rows(self, columns: Sequence[str]) -> pa.Table:
         """Columns of them."""
-        found = self.piece.select(list(columns)).take(pa.array(self.places))
-        for number, column in enumerate(found.columns):
-            if pa.types.is_dictionary(column.type):
-                plain = found.field(number).with_type(column.type.value_type)
-                found = found.set_column(number, plain, column.cast(plain.type))
-        return found
+        return without_dictionaries(self.piece.select(list(columns)).take(pa.array(self.places)))
 
 
 _Ends = tuple[KeyArray, KeyArray]
