@@ -9,6 +9,17 @@ from typing import Any
 
 import pytest
 
+from spark.merge_rows import (
+    AFTER_EVERY_CLAUSE,
+    BASE,
+    COLUMNS,
+    FOR_EVERY_CLAUSE,
+    SUM,
+    data,
+    every_clause,
+    frame,
+    rows,
+)
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import merge as spark_merge
 from tidelake.engines.spark.merge_tasks import Dealt, Match, replacing
@@ -17,8 +28,6 @@ from tidelake.ops.write.merge import Way
 from tidelake.table import Table
 from tidelake.table.merging import Merge
 
-COLUMNS = {"k": "INT NOT NULL", "p": "STRING NOT NULL", "v": "STRING", "n": "BIGINT"}
-SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
 VECTORS = {"deletion-vectors.enabled": "true"}
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "append": ([], ["p"], {}),
@@ -32,8 +41,6 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "aggregation": (["p", "k"], ["p"], {"bucket": "2", **SUM}),
     "first-row": (["k"], [], {"bucket": "2", "merge-engine": "first-row"}),
 }
-BASE = [(1, "a", "a", 1), (2, "b", "b", 2), (3, "a", None, None), (4, "b", "d", 4), (5, "a", "e", 5)]
-SOURCE = "k int, p string, v string, n bigint"
 
 
 def filled(lake: Lake, name: str, kind: str, **options: str) -> Table:
@@ -44,18 +51,6 @@ def filled(lake: Lake, name: str, kind: str, **options: str) -> Table:
     for part in (BASE[:3], BASE[3:]):
         table.write([dict(zip(COLUMNS, row, strict=True)) for row in part])
     return table
-
-
-def rows(table: Table) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in table.to_arrow().to_pylist()), key=repr)
-
-
-def data(*found: tuple[Any, ...]) -> list[dict[str, Any]]:
-    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
-
-
-def frame(spark: Any, found: list[dict[str, Any]], schema: str = SOURCE) -> Any:
-    return spark.createDataFrame(found, schema)
 
 
 def files(table: Table) -> set[str]:
@@ -81,21 +76,10 @@ def assert_same(spark: Any, lake: Lake, kind: str, build: Callable[[Table, Any],
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_clause_does_its_part_as_in_process(spark: Any, lake: Lake, kind: str) -> None:
-    def build(table: Table, source: Any) -> Merge:
-        return (
-            table.merge(source, on="t.k = s.k and t.p = s.p")
-            .when_matched_delete("s.v = 'gone'")
-            .when_matched_update({"v": "s.v", "n": "t.n + s.n"})
-            .when_not_matched_insert({"k": "s.k", "p": "s.p", "n": "s.n"}, condition="s.n > 0")
-            .when_not_matched_by_source_update({"v": "concat(t.v, '!')"}, condition="t.k = 5")
-            .when_not_matched_by_source_delete("t.n is null")
-        )
-
-    found = data((1, "a", "x", 100), (2, "b", "gone", 0), (7, "c", "new", 7), (8, "a", "left", 0))
-    table = assert_same(spark, lake, kind, build, found)
-    assert rows(table) == [(1, "a", "x", 101), (4, "b", "d", 4), (5, "a", "e!", 5), (7, "c", None, 7)]
+    table = assert_same(spark, lake, kind, every_clause, FOR_EVERY_CLAUSE)
+    assert rows(table) == AFTER_EVERY_CLAUSE
     table.compact(full=True)
-    assert rows(table) == [(1, "a", "x", 101), (4, "b", "d", 4), (5, "a", "e!", 5), (7, "c", None, 7)]
+    assert rows(table) == AFTER_EVERY_CLAUSE
 
 
 @pytest.mark.parametrize("kind", ["append", "deduplicate", "dynamic buckets", "partial-update", "aggregation"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark.merge_rows import AFTER_EVERY_CLAUSE, BASE, COLUMNS, FOR_EVERY_CLAUSE, SUM, data, every_clause, frame, rows
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import merge as spark_merge
 from tidelake.engines.spark import write as writing
@@ -16,10 +17,7 @@ from tidelake.errors import InvalidInputError
 from tidelake.table import Table
 from tidelake.table.merging import Merge
 
-COLUMNS = {"k": "INT NOT NULL", "p": "STRING NOT NULL", "v": "STRING", "n": "BIGINT"}
-SOURCE = "k int, p string, v string, n bigint"
 PARTIAL = {"merge-engine": "partial-update"}
-SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
 FIRST = {"merge-engine": "first-row"}
 MOVING = {"bucket": "-1", "dynamic-bucket.target-row-num": "2"}
 POSTPONED = {"bucket": "-2", "postpone.target-row-num-per-bucket": "2"}
@@ -36,12 +34,7 @@ KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "postponed, staged, aggregation": (["p", "k"], {**STAGED, **SUM}),
     "postponed, first-row": (["p", "k"], {**POSTPONED, **FIRST}),
 }
-BASE = [(1, "a", "a", 1), (2, "b", "b", 2), (3, "a", None, None), (4, "b", "d", 4), (5, "a", "e", 5)]
 Build = Callable[[Table, Any], Merge]
-
-
-def data(*found: tuple[Any, ...]) -> list[dict[str, Any]]:
-    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
 
 
 def filled(lake: Lake, name: str, kind: str, **options: str) -> Table:
@@ -51,14 +44,6 @@ def filled(lake: Lake, name: str, kind: str, **options: str) -> Table:
         table.write(data(*part))
     table.compact()
     return table
-
-
-def rows(table: Table) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in table.to_arrow().to_pylist()), key=repr)
-
-
-def frame(spark: Any, found: list[dict[str, Any]]) -> Any:
-    return spark.createDataFrame(found, SOURCE)
 
 
 def files(table: Table) -> set[str]:
@@ -105,19 +90,8 @@ def assert_same(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_clause_does_its_part_as_in_process(spark: Any, lake: Lake, kind: str) -> None:
-    def build(table: Table, source: Any) -> Merge:
-        return (
-            table.merge(source, on="t.k = s.k and t.p = s.p")
-            .when_matched_delete("s.v = 'gone'")
-            .when_matched_update({"v": "s.v", "n": "t.n + s.n"})
-            .when_not_matched_insert({"k": "s.k", "p": "s.p", "n": "s.n"}, condition="s.n > 0")
-            .when_not_matched_by_source_update({"v": "concat(t.v, '!')"}, condition="t.k = 5")
-            .when_not_matched_by_source_delete("t.n is null")
-        )
-
-    found = data((1, "a", "x", 100), (2, "b", "gone", 0), (7, "c", "new", 7), (8, "a", "left", 0))
-    table = assert_same(spark, lake, kind, build, found)
-    assert rows(table) == [(1, "a", "x", 101), (4, "b", "d", 4), (5, "a", "e!", 5), (7, "c", None, 7)]
+    table = assert_same(spark, lake, kind, every_clause, FOR_EVERY_CLAUSE)
+    assert rows(table) == AFTER_EVERY_CLAUSE
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if "moving" in kind), "postponed", "postponed, staged"])
