@@ -3,11 +3,12 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -q
 PEERS := .venv-peers/bin/python
+FLOOR := .venv-floor/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test long cluster floor compat compat-all soak bench bench-spark bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test long cluster floor floor-unit compat compat-all soak bench bench-spark bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +59,11 @@ long: setup ## tests of crowds of processes on one table, of memory, and sweeps 
 cluster: setup ## tests that start, measure and kill Spark processes of their own
 	@$(PYTEST) -m cluster tests/spark tests/docs --durations 10 --timeout 900
 
-floor: .venv-floor/ready ## the tests on Spark with the oldest PySpark that is promised
-	@.venv-floor/bin/python -m pytest -q -m "not oracle and not cluster" tests/spark
+floor: floor-unit ## unit tests, and those on Spark, with the oldest release that is promised of each dependency
+	@$(FLOOR) -m pytest -q -m "not oracle and not cluster" tests/spark
+
+floor-unit: .venv-floor/ready ## the unit tests with the oldest release that is promised of each dependency
+	@$(FLOOR) -m pytest -q -m "not long" tests/unit -n 2
 
 compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (needs Java 17 and mvn)
 	@PYTHONPATH=tests $(PY) -c "import oracle; from compat.write_tables import RELEASES; [oracle.fetch_jars(r) for r in RELEASES]"
@@ -68,8 +72,10 @@ compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (nee
 compat-all: export TIDELAKE_EVERY_CELL := 1
 compat-all: compat ## the same with every cell of its largest matrix, before a release
 
-soak: setup ## the long versions of the fault tests, before a release
+soak: SEQUENCES ?= 0:1000# seeds of the random sequences against the real Paimon, to run them in parts
+soak: setup ## the long versions of the fault tests, before a release (random sequences need Java 17 and mvn)
 	@TIDELAKE_EVERY_FAULT=1 $(PYTEST) tests/soak tests/fault -n 2 --timeout 3600
+	@TIDELAKE_REQUIRE_ORACLE=1 TIDELAKE_SEQUENCES=$(SEQUENCES) $(PYTEST) -m oracle tests/compat/test_sequences.py -n 2 --timeout 900
 
 bench: setup ## measure ourselves against floors; prints a table and writes JSON
 	@$(PY) -m benchmarks
@@ -82,7 +88,7 @@ bench-peers: setup .venv-peers/ready ## measure the others beside us
 
 lock: setup ## pin newer versions of everything (needs uv)
 	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -o requirements/dev.txt
-	@uv pip compile -q --upgrade $(LOCK_HOW) --extra all --group dev pyproject.toml -c requirements/floor.in -o requirements/floor.txt
+	@uv pip compile -q --upgrade $(LOCK_HOW) --resolution lowest-direct --extra all --group dev pyproject.toml -c requirements/floor.in -o requirements/floor.txt
 	@uv pip compile -q --upgrade $(subst --universal,,$(LOCK_HOW)) requirements/peers.in -o requirements/peers.txt
 LOCK_HOW := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
 

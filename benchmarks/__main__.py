@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, commits, hashing, imports, keyed, planning, rows
+from benchmarks import changes, commits, hashing, imports, keyed, planning, rows, wide
 from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
-SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes")
+SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes", "wide")
 APART = ("spark", "spark-changes")
 """Sections that run only when they are named."""
 
@@ -48,6 +48,8 @@ def main() -> None:
                     results += keyed.run(peer, arguments.repeat)
                 case "changes":
                     results += changes.run(peer, arguments.repeat)
+                case "wide":
+                    results += wide.run(arguments.repeat)
                 case "spark":
                     from benchmarks import spark
 

@@ -31,7 +31,9 @@ Options are set when a table is made (`options=`), changed with `alter(set_optio
 what tidelake does with it:
 
 * **read**, **write**, **maintenance**: honoured by these verbs, with our wording and default.
-* **refused**: a commit to a table that sets it fails with `UnsupportedError` (`option-unsupported`).
+* **refused**: `create_table`, `alter` and `with_options` fail with `UnsupportedError` (`option-unsupported`) unless the
+  value asks for nothing. A table that another writer made with it is read; a commit to it fails, or warns of what it
+  leaves undone.
 * empty: kept in the table for the engines that use it; no verb of ours depends on it yet.
 
 *fixed* options cannot change once a table has snapshots. A key that nobody knows is kept with a warning that names
@@ -80,12 +82,12 @@ def pages() -> dict[Path, str]:
 
 def options_page() -> str:
     """The reference of table options: what the format knows, and what tidelake does with each."""
-    from tidelake.ops.commit import committer
     from tidelake.options import all_options
     from tidelake.spec.option_catalog import FAMILY_ENTRIES, KNOWN, OLD_SPELLINGS
+    from tidelake.spec.option_support import UNHONOURED
 
     ours = {spec.key: spec for spec in all_options(_option_groups())}
-    refused = {key for key, _ in committer._REFUSED}
+    refused = {each.key for each in UNHONOURED}
     lines = ["# Table options", "", MADE, *OPTIONS_TEXT.splitlines()]
     sections: dict[str, list[str]] = {}
     for key, entry in KNOWN.items():

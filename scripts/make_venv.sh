@@ -9,20 +9,39 @@ python=${PYTHON:-python3}
     echo "tidelake needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2
     exit 1
 }
-if [ ! -x "$folder/bin/python" ] || ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
+fetched=$(mktemp -d)
+trap 'rm -rf "$fetched"' EXIT
+
+# The pip that installs into $folder: its own, that of $python, or (Debian splits pip and ensurepip off) the wheel that
+# Debian's package holds, which apt fetches and checks for anybody.
+pip() {
+    if [ -n "$wheel" ]; then
+        "$folder/bin/python" "$wheel/pip" -q --disable-pip-version-check "$@"
+    elif [ -n "$outside" ]; then
+        "$python" -m pip -q --disable-pip-version-check --python "$folder/bin/python" "$@"
+    else
+        "$folder/bin/python" -m pip -q --disable-pip-version-check "$@"
+    fi
+}
+wheel='' outside=''
+if [ ! -x "$folder/bin/python" ] || ! pip --version >/dev/null 2>&1; then
     rm -rf "$folder"
-    # Debian splits venv into a package of its own; virtualenv does the same job where that is missing.
-    "$python" -m venv "$folder" >/dev/null 2>&1 || "$python" -m virtualenv -q "$folder" >/dev/null 2>&1 || {
-        tool=$(mktemp -d)
-        "$python" -m pip install -q --target "$tool" virtualenv && PYTHONPATH=$tool "$python" -m virtualenv -q "$folder"
-        rm -rf "$tool"
-    } || {
-        echo "cannot make a virtual environment: install python3-venv (or pip, or virtualenv)" >&2
-        exit 1
-    }
+    if ! "$python" -m venv "$folder" >/dev/null 2>&1; then
+        rm -rf "$folder"
+        "$python" -m venv --without-pip "$folder"
+        outside=yes
+        if ! pip --version >/dev/null 2>&1; then
+            (cd "$fetched" && apt-get download python3-pip-whl && dpkg-deb -x python3-pip-whl_*.deb .) >/dev/null 2>&1 || true
+            for wheel in "$fetched"/usr/share/python-wheels/pip-*.whl; do :; done
+            [ -f "$wheel" ] || {
+                rm -rf "$folder"
+                echo "cannot make a virtual environment: install python3-venv (or pip)" >&2
+                exit 1
+            }
+        fi
+    fi
 fi
 echo "installing $lock into $folder"
-pip() { "$folder/bin/python" -m pip -q --disable-pip-version-check "$@"; }
 # uv is a matter of speed only: where it does not reach the index that pip is set up for, pip does the work.
 { pip install --no-deps --require-hashes -r requirements/bootstrap.txt &&
     "$folder/bin/uv" pip install -q --python "$folder/bin/python" --no-deps --require-hashes -r "$lock"; } ||

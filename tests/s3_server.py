@@ -63,6 +63,8 @@ class ScriptedS3:
         self.script: list[str] = []
         self.gets: list[str] = []
         self.puts = 0
+        self.users: list[str] = []
+        """What requests were signed with."""
         self.body = "<Error><Code>Scripted</Code></Error>"
 
     @contextmanager
@@ -91,6 +93,7 @@ class ScriptedS3:
             def do_PUT(self) -> None:
                 data = self.rfile.read(int(self.headers["Content-Length"]))
                 bucket.puts += 1
+                bucket.users.append(self.headers.get("Authorization", ""))
                 step = bucket.script.pop(0) if bucket.script else "ok"
                 exclusive = self.headers.get("If-None-Match") == "*" and step != "ignore"
                 taken = exclusive and self.path in bucket.objects

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from tidelake.expr.tree import col, lit
     from tidelake.query import Scan
+    from tidelake.spec.evolution import After, Before, First, Last
     from tidelake.table import Table
 
 __version__ = "0.1.0"
@@ -42,6 +43,10 @@ _WHERE = {
     "Lake": "tidelake.catalog.filesystem",
     "Table": "tidelake.table",
     "col": "tidelake.expr.tree",
+    "After": "tidelake.spec.evolution",
+    "Before": "tidelake.spec.evolution",
+    "First": "tidelake.spec.evolution",
+    "Last": "tidelake.spec.evolution",
     "CommitConflictError": "tidelake.errors",
     "CommitUnknownError": "tidelake.errors",
     "FormatError": "tidelake.errors",
@@ -54,12 +59,16 @@ _WHERE = {
 }
 
 __all__ = [
+    "After",
+    "Before",
     "CommitConflictError",
     "CommitUnknownError",
+    "First",
     "FormatError",
     "InternalError",
     "InvalidInputError",
     "Lake",
+    "Last",
     "NotFoundError",
     "Scan",
     "StorageError",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidelake.catalog.filesystem import Lake, create_at
-from tidelake.engine import engine
+from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import NotFoundError
 from tidelake.io.cache import Cache
 from tidelake.io.env import Env
@@ -98,7 +98,8 @@ def write_table(
     try:
         table = load_table(env, name)
     except NotFoundError:
-        # A stream can be read once, so the rows must be at hand before the table is made from their columns.
-        data = as_table(data)
-        table = create_at(env, name, data.schema, primary_key=primary_key, partition_by=partition_by, options=options)
+        if not is_engine_frame(data):
+            # A stream can be read once, so the rows must be at hand before the table is made from their columns.
+            data = as_table(data)
+        table = create_at(env, name, data, primary_key=primary_key, partition_by=partition_by, options=options)
     return table.write(data, mode=mode)

@@ -6,6 +6,7 @@ An engine spreads verbs over many machines and knows frames of its own. It is fo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
@@ -15,6 +16,8 @@ from tidelake.errors import InvalidInputError
 
 GROUP: Final = "tidelake.engines"
 DEFAULT: Final = "spark"
+_PACKAGES: Final = {"spark": "pyspark"}
+"""What an engine runs on: it is not installed if that is missing."""
 _HINT: Final = "pip install 'tidelake[spark]'"
 
 
@@ -53,12 +56,21 @@ def engine(name: str = DEFAULT) -> Engine:
     for found in entry_points(group=GROUP, name=name):
         try:
             made: Engine = found.load()()
-        except ImportError as cause:
+        except ModuleNotFoundError as cause:
+            if cause.name != _PACKAGES.get(name):
+                raise  # a fault of the engine's own modules or of what they import
             raise InvalidInputError(
                 "engine is not installed", code="extra-missing", engine=name, missing=cause.name, hint=_HINT
             ) from cause
         return made
     raise InvalidInputError("engine is not known", engine=name, hint=_HINT)
+
+
+def session_zone() -> str | None:
+    """The time zone of the session that is active in this process, as the engine calls it; None without a session."""
+    loaded = sys.modules.get("pyspark.sql")
+    session = None if loaded is None else loaded.SparkSession.getActiveSession()
+    return None if session is None else str(session.conf.get("spark.sql.session.timeZone"))
 
 
 def is_engine_frame(data: object) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import pyarrow as pa
 
 from tidelake.engine import engine
-from tidelake.errors import InvalidInputError, TidelakeError
+from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError
 from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
@@ -20,15 +20,17 @@ from tidelake.ops.read.binlog import binlog_schema, halves, packed
 from tidelake.ops.read.changes import ROWKIND, ChangeRequest, read_change_rows
 from tidelake.ops.read.order import sorted_batches
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
-from tidelake.ops.scan.batch import BatchRead, plan_batch, read_at
-from tidelake.ops.scan.modes import Reading, find_changes
+from tidelake.ops.scan.batch import BatchRead, check_read_options, plan_batch, read_at
+from tidelake.ops.scan.modes import Reading, find_changes, find_reading, names_a_place
 from tidelake.ops.scan.options import ReadOptions, ViewOptions
 from tidelake.ops.scan.planner import Plan, conjunction
 from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.ops.scan.topn import SortKey
+from tidelake.spec.option_support import refuse_reading
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
+from tidelake.store.snapshots import EXPIRED, plan_again
 from tidelake.store.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HIDDEN_COLUMNS", "ROWKIND", "ChangeRange", "Scan", "Shape", "chosen_columns", "lazy_frame"]
 
+T = TypeVar("T")
 HIDDEN_COLUMNS = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
 """What a distributed engine can tell of each row beside its columns: where it lies."""
 
@@ -65,7 +68,11 @@ class ChangeRange:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A read that has not happened yet. It plans on the snapshot that is newest when it is first used."""
+    """A read that has not happened yet. It plans on the snapshot that is newest when it is first used.
+
+    From then on it stays there, with every scan that was made of it by choosing columns, rows or a limit: two looks see
+    the same rows, whatever others commit meanwhile. A new scan of the table sees what is new.
+    """
 
     name: str
     store: TableStore
@@ -80,6 +87,10 @@ class Scan:
     shape: Shape = Shape.ROWS
     planned: Plan | None = None
     """What is read, where that is settled already."""
+    _pinned: list[Reading] = field(default_factory=list, repr=False, compare=False)
+    """What is read, from the first look on; shared with scans that are made of this one."""
+    _plans: list[Plan] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The plan of this very scan, from the first look on."""
 
     @property
     def schema(self) -> Schema:
@@ -90,7 +101,7 @@ class Scan:
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is read."""
-        return read_at(self.store, self.batch_read())
+        return read_at(self.store, self.batch_read()) if self.planned is None else self.planned.snapshot
 
     def plan(self) -> Plan:
         """The files to read and what pruning left out.
@@ -100,10 +111,44 @@ class Scan:
             InvalidInputError: options contradict each other.
             NotFoundError: a snapshot, tag or branch is not there.
         """
-        return self.planned if self.planned is not None else plan_batch(self.store, self.batch_read())
+        if self.planned is not None:
+            return self.planned
+        if not self._plans:
+            self._plans.append(self._first_look(lambda: plan_batch(self.store, self.batch_read())))
+        return self._plans[0]
+
+    def _first_look(self, attempt: Callable[[], T]) -> T:
+        """Plan or read; anew while the snapshot expires meanwhile, unless it is settled which one is read."""
+        if self._is_settled:
+            return attempt()
+
+        def look() -> T:
+            self._look_anew()
+            return attempt()
+
+        return plan_again(look)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether no other snapshot can stand in for one that expires: it is named, or was looked at before."""
+        named = self.planned is not None or self.changes is not None or names_a_place(self.options)
+        return named or bool(self._pinned or self._plans)
+
+    def _look_anew(self) -> None:
+        self._pinned.clear()
+        self._plans.clear()
 
     def batch_read(self) -> BatchRead:
-        """What planning is asked for."""
+        """What planning is asked for.
+
+        Raises:
+            UnsupportedError: the table is not one whose rows are read here.
+        """
+        refuse_reading(self.store.schemas.newest_known(self.schema).options)
+        return replace(self.stream_read(), reading=self._reading())
+
+    def stream_read(self) -> BatchRead:
+        """The same for a stream, which begins where its options say and settles on no state."""
         forgiving = ReadOptions.parse(self.options).forgiving
         return BatchRead(
             schema=self.schema,
@@ -112,14 +157,22 @@ class Scan:
             limit=None if forgiving else self.limit,  # rows of files that are left out do not count
             order=self.order,
             options=self.options,
-            reading=self._changes(),
             optimized=self.optimized,
             whole_updates=self.shape is Shape.BINLOG,
         )
 
-    def _changes(self) -> Reading | None:
-        if self.changes is None:
+    def _reading(self) -> Reading | None:
+        """What is read, settled at the first look; None for a read of two branches, which only a whole plan settles."""
+        if self.changes is None and ReadOptions.parse(self.options).other_branch is not None:
             return None
+        if not self._pinned:
+            self._pinned.append(self._find_reading())
+        return self._pinned[0]
+
+    def _find_reading(self) -> Reading:
+        if self.changes is None:
+            check_read_options(self.options)
+            return find_reading(self.store, self.options)
         return find_changes(self.store, self.options, since=self.changes.since, until=self.changes.until)
 
     def read_optimized(self) -> Scan:
@@ -182,11 +235,34 @@ class Scan:
 
         With an order as many rows are held as are asked for: `limit`, or all of them.
         """
+        settled = self._is_settled
+        rows = self._begun()
+        return rows if settled else self._unless_expired(rows)
+
+    def _begun(self) -> Iterator[pa.RecordBatch]:
         if self.order:
             return self._ordered()
         if self.shape is Shape.BINLOG:
             return self._packed()
         return self._rows(self.request())
+
+    def _unless_expired(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows; planned again while the snapshot expires before the first of them is handed out."""
+
+        def begin_anew() -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+            self._look_anew()
+            again = self._begun()
+            return next(again, None), again
+
+        try:
+            first = next(rows, None)
+        except NotFoundError as error:
+            if error.code != EXPIRED:
+                raise
+            first, rows = plan_again(begin_anew)
+        if first is not None:
+            yield first
+            yield from rows
 
     def _rows(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         if isinstance(request, ChangeRequest):
@@ -220,8 +296,11 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table; several files are read at a time."""
+        return self._first_look(self._read_all)
+
+    def _read_all(self) -> pa.Table:
         if self.order or self.limit is not None or self.shape is not Shape.ROWS:
-            return pa.Table.from_batches(list(self.batches()), schema=self.arrow_schema)
+            return pa.Table.from_batches(list(self._begun()), schema=self.arrow_schema)
         found = read_all(self.store, self.splits(), self.request(), self.options)
         return pa.Table.from_batches(found, schema=self.arrow_schema)
 
@@ -253,9 +332,10 @@ class Scan:
             InvalidInputError: pandas is not installed.
         """
         try:
-            return self.to_arrow().to_pandas()
+            import pandas  # noqa: F401, ICN001 - Arrow imports it once rows are there
         except ImportError as cause:
             raise InvalidInputError("pandas is not installed", hint="pip install pandas") from cause
+        return self.to_arrow().to_pandas()
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """The rows as a DuckDB relation.
@@ -285,13 +365,16 @@ class Scan:
 
     def count(self) -> int:
         """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""
+        return self._first_look(self._count)
+
+    def _count(self) -> int:
         if self.shape is not Shape.ROWS and self.schema.primary_keys:
             splits = self.splits()
             as_they_lie = self.shape is not Shape.BINLOG and all(each.mode is SplitMode.CHANGES for each in splits)
             if as_they_lie and self.where is None and not ReadOptions.parse(self.options).forgiving:
                 rows = sum(split.row_count for split in splits)
                 return rows if self.limit is None else min(rows, self.limit)
-            return sum(batch.num_rows for batch in self.batches())
+            return sum(batch.num_rows for batch in self._begun())
         decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
         if decided and not ReadOptions.parse(self.options).forgiving:
             # A condition on partitions is decided file by file.
@@ -340,7 +423,10 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         del batch_size
-        narrow = scan if columns is None else replace(scan, columns=_narrowed(scan, columns))
+        # Each collection looks at the table as it is then, unless the scan was looked at before.
+        narrow = replace(scan, _pinned=list(scan._pinned))
+        if columns is not None:
+            narrow = replace(narrow, columns=_narrowed(scan, columns))
         if limit is not None:
             # Polars takes the first rows before it looks at the condition.
             narrow = replace(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))

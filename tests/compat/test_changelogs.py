@@ -15,6 +15,7 @@ import pytest
 import oracle
 import tidelake as tl
 from changelogs import changelog, changelog_files, numbered_changelog
+from compat.keyed_cells import LIFT
 from compat.test_keyed_in_turns import ENGINES, WORDS
 from tidelake.table import Table
 
@@ -186,3 +187,28 @@ def test_changelog_files_are_described_as_theirs_are(producer, catalog, tmp_path
     ours_seen = oracle.Catalog(tmp_path / "ours").table("d.t")
     counts = [[each.get("changelogRecordCount") for each in table.snapshots()] for table in (ours_seen, theirs)]
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("engine", ["partial-update", "aggregation"])
+def test_middle_levels_hold_whole_rows_where_paimon_loses_older_levels(engine, tmp_path):
+    options = {
+        "bucket": "1",
+        "merge-engine": engine,
+        "changelog-producer": "full-compaction",
+        "force-lookup": "true",
+        "full-compaction.delta-commits": "100",
+    }
+    ours = tl.connect(tmp_path / "ours").create_table("d.t", COLUMNS, primary_key=["k"], options=options)
+    theirs = oracle.Catalog(tmp_path / "theirs").create_table("d.t", COLUMNS, ("k",), (), dict(options))
+    for rows, how in (([("+I", (1, "a", 1, 1))], {}), ([("+U", (1, None, 2, 2))], LIFT)):
+        we_write(ours.with_options({"write-only": "true"}), rows)
+        ours.with_options(how).compact(full=not how)
+        theirs.write(rows, options={"write-only": True})
+        theirs.compact(full=not how, options=how)
+    whole, cut = ({"k": 1, "v": text, "n": 2, "s": 2} for text in ("a", None))
+    assert theirs.read() == [cut]
+    assert ours.to_arrow().to_pylist() == [whole]
+    assert oracle.Catalog(tmp_path / "ours").table("d.t").read() == [whole]
+    ours.compact(full=True)
+    assert told_since(ours, 2)[-1][1:] == ("+U", whole)
+    assert oracle.Catalog(tmp_path / "ours").table("d.t").read() == [whole]

@@ -273,7 +273,9 @@ CASTS = (
 def java_decision(source: str, target: str, *, explicit: bool) -> bool:
     """Whether the Java code changes a column from one type to the other."""
     option = {"disable-explicit-type-casting": str(not explicit).lower()}
-    schema = new_schema({"other": "INT", "c": source}, options=option, time_ms=1)
+    key = ["other"] if source == "BLOB" else []  # an append table would need data evolution
+    columns = {"other": "INT", "c": source}
+    schema = new_schema(columns, primary_keys=key, options=option, time_ms=1)
     before = oracle.java("schema.TableSchema").fromJson(schema_to_json(schema).decode())
     change = oracle.core._change("type", "c", target)
     changes = oracle.java("java.util.ArrayList")([change])

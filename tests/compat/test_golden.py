@@ -12,6 +12,7 @@ import pytest
 
 from compat import checks
 from compat.checks import Written
+from compat.make_golden import unpack
 from tidelake.spec.schema import schema_from_json
 from tidelake.spec.tag import tag_from_json
 
@@ -21,13 +22,26 @@ ARCHIVES = sorted(Path(__file__).with_name("data").glob("paimon-*.tar.xz"))
 @pytest.fixture(scope="session", params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = tmp_path_factory.mktemp("golden")
-    with tarfile.open(request.param) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(request.param, folder)
     return Written(request.param.name.removeprefix("paimon-").removesuffix(".tar.xz"), folder)
 
 
 def test_three_releases_are_kept() -> None:
     assert [path.name for path in ARCHIVES] == [f"paimon-{release}.tar.xz" for release in ("0.9.0", "1.2.0", "2.0.0")]
+
+
+def test_archives_are_unpacked_by_a_python_whose_tarfile_takes_no_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before 3.11.4: Debian 12 has 3.11.2."""
+    extract = tarfile.TarFile.extractall
+
+    def extract_without_filter(self: tarfile.TarFile, path: Path) -> None:
+        extract(self, path)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extract_without_filter)
+    unpack(ARCHIVES[0], tmp_path)
+    assert (tmp_path / "d.db").is_dir()
 
 
 def test_every_snapshot_is_planned_as_java_planned_it(golden: Written) -> None:

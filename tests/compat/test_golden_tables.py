@@ -22,6 +22,7 @@ from compat.facts import open_branch
 from compat.golden_tables import wanted
 from compat.keyed_cells import BUCKETS, FEATURES, FORMATS, LIFE, STATES, Column, feature_of
 from compat.keyed_tables import MERGING
+from compat.make_golden import unpack
 from compat.test_data_files import to_rows
 from tidelake.lsm.aggregate import FUNCTION_NAMES
 from tidelake.table import Table
@@ -38,8 +39,7 @@ class Golden:
     """One archive, unpacked."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
+        unpack(archive, folder)
         self.folder, self.release = folder, archive.parent.name
         self.expected: dict[str, dict[str, Any]] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
         (folder / "expected.json").unlink()

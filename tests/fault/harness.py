@@ -149,11 +149,16 @@ def look_and_replay(io: FileIO, number: int, where: str, *, acked: bool, to_the_
 def glance(io: FileIO, number: int, where: str, *, acked: bool = False) -> None:
     """Assert that a new process finds all of a step or none of it; all, if it was acknowledged."""
     found = state_of(io)
-    allowed = [clean_run()[1][number + 1]] if acked else allowed_states(number)
+    allowed = acknowledged_states(number) if acked else allowed_states(number)
     assert found in [_state(model) for model in allowed], (where, found)
 
 
 State = tuple[list[tuple[int, str]], frozenset[str], tuple[str, ...]]
+
+
+def acknowledged_states(number: int) -> list[Model]:
+    """What a step leaves that succeeded: all of it, or a compaction is left for later."""
+    return allowed_states(number)[1:]
 
 
 def allowed_states(number: int) -> list[Model]:
@@ -186,8 +191,13 @@ def _state(model: Model) -> State:
     return [(identifier, kind.value) for identifier, kind in model.published()], model.names(), model.columns
 
 
-def digest(image: Image, acked: bool) -> bytes:
-    """What tells two storages apart."""
+def left_nothing(outcome: object) -> bool:
+    """Whether a verb ended so that none of its rows may be there: it raised, and did not say that nobody can tell."""
+    return isinstance(outcome, TidelakeError) and not isinstance(outcome, CommitUnknownError)
+
+
+def digest(image: Image, acked: object) -> bytes:
+    """What tells two storages apart, and two ends of the verb that left them."""
     digest = hashlib.blake2b(str(acked).encode())
     for path in sorted(image):
         digest.update(f"{path} {len(image[path])} ".encode() + image[path])

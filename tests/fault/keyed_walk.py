@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from fault import keyed
-from fault.harness import FIRST, SECOND, Image, digest
-from fault.keyed import Branch, Job, Model, models, step_names, steps_of
+from fault.harness import FIRST, SECOND, Image, digest, left_nothing
+from fault.keyed import Branch, Erase, Job, Model, Revise, Upsert, models, step_names, steps_of
 from fault.test_every_io import folder_with
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
@@ -134,6 +134,8 @@ class Walk:
         acked = outcome == "acked"
         assert acked or isinstance(outcome, Crash | StorageError | CommitUnknownError), (where, repr(outcome))
         self.visits += 1
+        if left_nothing(outcome) and isinstance(steps_of(self.engine)[number], Upsert | Erase | Revise):
+            assert keyed.state_of(place.doors(SECOND)) == models(self.engine)[number].shown(), where
         if self._is_new(place, number, acked):
             self.looked_at += 1
             whole = self.looked_at % self.whole_every == 0

@@ -1,13 +1,15 @@
 """T1 for keys that move between partitions and for postponed buckets: every operation of a step fails or kills once.
 
-The steps are one upsert that moves keys, one staged write, one batch that goes straight to buckets, and the compaction
-that gives waiting rows their buckets. After each fault a new process finds the rows before the step or those after it,
-and the latter if it was acknowledged; it repeats the step with the same identifier, and nothing is lost or doubled.
+The steps are one upsert that moves keys, one staged write, one batch that goes straight to buckets, the compaction
+that gives waiting rows their buckets, and commits of rows whose keys other jobs gave other buckets or partitions first.
+After each fault a new process finds the rows before the step or those after it, and the latter if it was acknowledged;
+it repeats the step with the same identifier, and nothing is lost or doubled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from fault.harness import EVERY, distinct_modes, doors
 from tidelake.catalog.filesystem import Lake
 from tidelake.errors import TidelakeError
+from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.maintain.check import Severity
 from tidelake.table import Table
 from tidelake.testing import Crash, FaultyFileIO, MemoryFileIO, Op
@@ -49,6 +52,25 @@ def upsert(table: Table) -> None:
     table.write(rows(("b", 1, 2), ("a", 3, 2), ("c", 5, 2)), commit_user="job", identifier=7)
 
 
+PREPARED: list[CommitMessage] = []
+
+
+def overtaken(lake: Lake, keys: list[str]) -> Table:
+    """A table that another job wrote to after this one prepared its rows and before it commits them."""
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "2", "num-sorted-run.compaction-trigger": "2"}
+    table = lake.create_table("d.t", COLUMNS, primary_key=keys, partition_by=["dt"], options=options)
+    table.write(rows(("a", 1, 1)))
+    writer = table.new_write("job")
+    writer.write(rows(("a", 2, 2), ("a", 3, 2), ("a", 4, 2), ("b", 5, 2), ("a", 1, 2)))
+    PREPARED[:] = writer.prepare_commit(7)
+    table.write(rows(("a", 4, 1), ("b", 3, 1), ("a", 3, 1), ("b", 1, 1), ("a", 6, 1)))
+    return table
+
+
+def commit_late(table: Table) -> None:
+    table.new_commit("job").commit(PREPARED, identifier=7)
+
+
 def batch(table: Table) -> None:
     if ("c", 9, 3) not in shown(table):  # a batch has no number: the job looks first
         table.write(rows(("c", 9, 3), ("a", 1, 3)))
@@ -68,6 +90,8 @@ STEPS: dict[str, tuple[Callable[[Lake], Table], Callable[[Table], None]]] = {
     "staged write": (postponed, upsert),
     "batch to buckets": (postponed, batch),
     "compaction of waiting rows": (postponed, compact),
+    "commit of rows whose keys got other buckets": (partial(overtaken, keys=["dt", "id"]), commit_late),
+    "commit of rows whose keys moved": (partial(overtaken, keys=["id"]), commit_late),
 }
 SHARE, READ_SHARE = (1, 1) if EVERY else (7, 60)
 

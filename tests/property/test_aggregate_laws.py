@@ -257,3 +257,38 @@ def test_a_late_row_is_merged_as_an_older_one(case: Case, data: st.DataObject) -
         return case.frozen(result.to_pylist())
 
     assert outcome(fast) == outcome(slowly)
+
+
+NESTED_TABLES = [case for case in CASES if case.name == "nested_update"]
+
+
+@pytest.mark.parametrize("case", NESTED_TABLES, ids=[str(dict(case.settings)) for case in NESTED_TABLES])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_rows_that_come_late_or_are_taken_back_change_small_tables_as_one_by_one(
+    case: Case, data: st.DataObject
+) -> None:
+    """Here a state may have a key twice: a late row is the older side, or the whole state, as it was written."""
+    steps = data.draw(
+        st.lists(st.tuples(st.sampled_from(["add", "older", "back"]), st.none() | case.values), min_size=1, max_size=4)
+    )
+    begin = data.draw(st.none() | case.values)
+
+    def slowly() -> list[Any]:
+        slow = case.slow()
+        state = slow.add(None, begin)
+        for how, value in steps:
+            step = {"add": slow.add, "older": slow.add_older, "back": slow.retract}[how]
+            state = step(state, value)
+        return case.frozen([state])
+
+    def fast() -> list[Any]:
+        function = case.fast()
+        state = function.first(case.array([begin]))
+        for how, value in steps:
+            step = {"add": function.merge, "older": function.merge_reversed, "back": function.retract}[how]
+            state = step(state, case.array([value]))
+        state.validate(full=True)
+        return case.frozen(state.to_pylist())
+
+    assert outcome(fast) == outcome(slowly)

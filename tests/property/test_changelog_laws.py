@@ -67,15 +67,41 @@ steps = st.lists(
     producer=st.sampled_from(["lookup", "full-compaction"]),
     trigger=st.sampled_from(["2", "3", "5"]),
     deduplicate=st.booleans(),
+    forced=st.booleans(),
+    vectors=st.booleans(),
     life=steps,
 )
-@example("partial-update", "lookup", "3", False, [("write", [(0, 1, 1, None)]), ("write", [(0, 1, None, "x")])])
+@example(
+    "partial-update",
+    "lookup",
+    "3",
+    False,
+    False,
+    False,
+    [("write", [(0, 1, 1, None)]), ("write", [(0, 1, None, "x")])],
+)
+@example(
+    "sequence group",
+    "full-compaction",
+    "3",
+    False,
+    True,
+    False,
+    [("write", [(0, 1, 1, "x")]), ("write", [(0, 1, 2, "y"), (0, 2, None, "x")])],
+)
 def test_changes_lead_from_what_was_there_to_what_is_there(
-    engine: str, producer: str, trigger: str, deduplicate: bool, life: list[tuple[str, Any]]
+    engine: str,
+    producer: str,
+    trigger: str,
+    deduplicate: bool,
+    forced: bool,
+    vectors: bool,
+    life: list[tuple[str, Any]],
 ) -> None:
     options, kinds = ENGINES[engine]
     if engine == "first-row":
-        producer = "lookup"
+        producer, vectors = "lookup", False
+    vectors = vectors and producer == "lookup"
     table = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))).create_table(
         "d.t",
         {"k": "INT NOT NULL", "n": "INT", "v": "STRING"},
@@ -84,6 +110,8 @@ def test_changes_lead_from_what_was_there_to_what_is_there(
             "bucket": "1",
             "changelog-producer": producer,
             "changelog-producer.row-deduplicate": str(deduplicate).lower(),
+            "force-lookup": str(forced).lower(),
+            "deletion-vectors.enabled": str(vectors).lower(),
             "num-sorted-run.compaction-trigger": trigger,
             **options,
         },

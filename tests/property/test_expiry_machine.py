@@ -198,6 +198,12 @@ class Maintained(RuleBasedStateMachine):
         rows = zip(entries.column("partition").to_pylist(), data_files(entries), strict=True)
         return [file for partition, file in rows if partition == day_row(day)]
 
+    def indexes(self, table: Table, day: str) -> tuple[IndexFile, ...]:
+        snapshot = table.latest_snapshot()
+        name = None if snapshot is None else snapshot.index_manifest
+        entries = () if name is None else table.store.manifests.read_index(name)
+        return tuple(each.file for each in entries if each.partition == day_row(day))
+
     def commit(self, table: Table, day: str, **parts: Any) -> None:
         self.clock.advance(60)
         message = CommitMessage(partition=day_row(day), bucket=0, total_buckets=-1, **parts)
@@ -216,12 +222,17 @@ class Maintained(RuleBasedStateMachine):
         table = self.target(view)
         changes = (self.new_file(day),) if changelog else ()
         indexes: tuple[IndexFile, ...] = ()
+        replaced: tuple[IndexFile, ...] = ()
         if index:
+            replaced = self.indexes(table, day)
             name = f"index-{next(self.numbers)}"
             table.store.env.io.write(f"index/{name}", b"i")
             indexes = (IndexFile(index_type=HASH, file_name=name, file_size=1, row_count=1),)
         new = (self.new_file(day, extra=extra),)
-        self.commit(table, day, data=DataIncrement(new_files=new, changelog_files=changes, new_index_files=indexes))
+        data = DataIncrement(
+            new_files=new, changelog_files=changes, new_index_files=indexes, deleted_index_files=replaced
+        )
+        self.commit(table, day, data=data)
 
     @rule(day=days, view=pick)
     def compact(self, day: str, view: int) -> None:

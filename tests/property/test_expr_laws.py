@@ -64,6 +64,12 @@ COMPARE = dict(
     zip(OPERATORS, (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge), strict=True)
 )
 
+
+def ordered(value: Any) -> Any:
+    """A value by which Python compares as SQL does: NaN equals itself and is greater than every number."""
+    return (math.isnan(value), 0 if math.isnan(value) else value) if isinstance(value, float | int | Decimal) else value
+
+
 # ------------------------------------------------------------------------------------------------------- strategies
 
 
@@ -209,7 +215,7 @@ def slow(predicate: Predicate, row: dict[str, Any]) -> bool | None:
 def compared(op: str, left: Any, right: Any) -> bool | None:
     if op == SAME:
         return left == right if left is not None and right is not None else left is right
-    return None if left is None or right is None else bool(COMPARE[op](left, right))
+    return None if left is None or right is None else bool(COMPARE[op](ordered(left), ordered(right)))
 
 
 def like_regex(pattern: str, ignore_case: bool) -> re.Pattern[str]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from tidelake.catalog.filesystem import Lake
 from tidelake.engines.spark import write as writing
 from tidelake.engines.spark.assign import check_marks
-from tidelake.engines.spark.failures import CarriedError, carried
+from tidelake.engines.spark.failures import CarriedError, carried, lacking, told_as_it_was
 from tidelake.engines.spark.remote import TableRef
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError
 from tidelake.ops.commit.committer import Committer
@@ -26,6 +27,13 @@ def data_files(table: Any) -> set[str]:
 def live_files(table: Any) -> int:
     """How many of them the newest snapshot names."""
     return int(table.files().num_rows)
+
+
+def orphans(table: Any) -> set[str]:
+    """The names of files of any kind that no snapshot names."""
+    for path in Path(table.location).rglob("*"):
+        os.utime(path, (0, 0))  # orphans are looked for a day later
+    return {Path(path).name for path in table.remove_orphans(plan_only=True).paths}
 
 
 def test_a_value_that_does_not_fit_is_told_as_in_process_and_leaves_nothing(spark: Any, lake: Lake) -> None:
@@ -71,6 +79,20 @@ def test_an_error_travels_in_a_text_and_keeps_what_it_says() -> None:
     assert carried("nothing of ours") is None
 
 
+def test_a_worker_without_the_package_is_told_as_that() -> None:
+    def job() -> None:
+        with told_as_it_was():
+            raise PySparkException(
+                "An exception was thrown from the Python worker:\nTraceback …\n"
+                "ModuleNotFoundError: No module named 'tidelake.engines'"
+            )
+
+    with pytest.raises(InvalidInputError, match=r"spark\.pyspark\.python") as caught:
+        job()
+    assert caught.value.code == "worker-package"
+    assert lacking("ModuleNotFoundError: No module named 'somebody.elses'") is None
+
+
 def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
     table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options={"bucket": "-1"})
     job = writing._Job.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
@@ -78,20 +100,22 @@ def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
     assert isinstance(job.ref, TableRef)
 
 
+class Death(BaseException):
+    """What ends a job that nobody expected to end."""
+
+
+def die(*_: object, **__: object) -> None:
+    raise Death
+
+
 def test_a_driver_that_dies_before_the_commit_leaves_orphans_and_the_repeat_is_exact(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.create_table("db.t", {"id": "BIGINT", "v": "INT"}, primary_key=["id"], options={"bucket": "2"})
     frame = spark.range(50).selectExpr("id", "1 v")
-
-    class Death(BaseException):
-        pass
-
-    def die(*_: object, **__: object) -> None:
-        raise Death
-
     with monkeypatch.context() as dying:
         dying.setattr(Committer, "commit", die)
+        dying.setattr(Committer, "discard", lambda *_: None)  # a process that is gone removes nothing
         with pytest.raises(Death):
             table.write(frame, commit_user="job", identifier=1)
     assert table.latest_snapshot() is None
@@ -100,10 +124,27 @@ def test_a_driver_that_dies_before_the_commit_leaves_orphans_and_the_repeat_is_e
     assert table.write(frame, commit_user="job", identifier=1).rows == 50
     assert table.to_arrow().num_rows == 50
     assert live_files(table) == len(data_files(table)) - len(left)
-    for path in Path(table.location).rglob("*"):
-        os.utime(path, (0, 0))  # orphans are looked for a day later
-    orphans = table.remove_orphans(plan_only=True)
-    assert {Path(path).name for path in orphans.paths} == {Path(path).name for path in left}
+    assert orphans(table) == {Path(path).name for path in left}
+
+
+def test_a_driver_that_is_interrupted_before_the_commit_leaves_nothing(
+    spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options={"bucket": "2"})
+    known, written = writing._written, []
+
+    def seen(*args: Any) -> Any:
+        messages = known(*args)
+        written.append(len(data_files(table)))
+        return messages
+
+    monkeypatch.setattr(writing, "_written", seen)
+    monkeypatch.setattr(Committer, "commit", die)
+    with pytest.raises(Death):
+        table.write(spark.range(50))
+    assert written == [2]
+    assert table.latest_snapshot() is None
+    assert data_files(table) == set()
 
 
 def test_the_commit_of_a_write_runs_once(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,22 +180,30 @@ def test_a_commit_by_others_while_the_job_runs_comes_before_it(
     assert table.check(deep=True, rows=True).ok
 
 
-def test_two_jobs_that_assign_dynamic_buckets_at_once_do_not_both_commit(
+def test_two_jobs_that_assign_dynamic_buckets_at_once_both_commit_and_no_key_is_there_twice(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options={"bucket": "-1"})
-    known = writing._written
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "3"}
+    table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options=options)
+    known, jobs = writing._written, []
 
     def overtaken(*args: Any) -> Any:
         messages = known(*args)
-        table.write([{"id": 1}])
+        jobs.append(messages)
+        # Backwards, so that it puts the keys into other buckets.
+        table.write([{"id": n, "v": "other"} for n in range(14, 4, -1)])
         return messages
 
     monkeypatch.setattr(writing, "_written", overtaken)
-    with pytest.raises(CommitConflictError, match="dynamic buckets"):
-        table.write(spark.range(10))
-    assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
+    table.write(spark.range(10).selectExpr("id", "'spark' v"))
+    assert len(jobs) == 1  # no row is read again
+    found = sorted((row["id"], row["v"]) for row in table.to_arrow().to_pylist())
+    assert found == [(n, "spark" if n < 10 else "other") for n in range(15)]
+    assert table.check(deep=True, rows=True).ok
+    brought = {file.file_name for message in jobs[0] for file in message.data.new_files}
+    assert not brought <= set(table.files()["file_name"].to_pylist())  # some rows had to move
     assert live_files(table) == len(data_files(table))
+    assert orphans(table) == set()
 
 
 def test_a_write_whose_owners_ran_twice_is_run_again(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import tidelake as tl
 from tidelake.catalog.filesystem import Lake
 
 
@@ -24,3 +25,9 @@ def test_an_upsert_by_spark_wins_over_what_was_there(spark: Any, lake: Lake) -> 
     table.write(spark.createDataFrame([(1, "new")], "id int, v string"))
     rows = table.to_spark(spark=spark).orderBy("id").collect()
     assert [(row.id, row.v) for row in rows] == [(1, "new"), (2, "kept")]
+
+
+def test_the_first_write_of_a_frame_by_its_path_makes_the_table(spark: Any, lake: Lake) -> None:
+    path = f"{lake.location}/db.db/t"
+    tl.write_table(path, spark.createDataFrame([(1, "a")], "id int, v string"), primary_key=["id"])
+    assert lake.table("db.t").to_arrow().to_pylist() == [{"id": 1, "v": "a"}]

@@ -18,6 +18,7 @@ from tidelake.engines.spark.parcels import delivered, opened, packed, tasks_of
 from tidelake.engines.spark.receive import Receiving
 from tidelake.engines.spark.remote import TableRef
 from tidelake.errors import CommitConflictError, InvalidInputError
+from tidelake.ops.write.reassign_keys import KeyReassigner
 
 COLUMNS = {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "INT", "w": "STRING"}
 FRAME = "dt string, id int, v int, w string"
@@ -124,22 +125,52 @@ def test_keys_that_another_job_moved_first_are_settled_again(
 ) -> None:
     table = create(lake, "t")
     table.write([{"dt": "x", "id": 1, "v": 0, "w": ""}])
-    known, others = writing._written, iter("yz")
+    written, reassign, jobs, late = writing._written, KeyReassigner.reassign, [], []
 
     def overtaken(*args: Any) -> Any:
-        messages = known(*args)
-        for dt in others:
-            table.write([{"dt": dt, "id": 1, "v": 1, "w": "other"}])
-            break
-        return messages
+        jobs.append(written(*args))
+        table.write([{"dt": "y", "id": 1, "v": 1, "w": "other"}])
+        late.append("z")
+        return jobs[-1]
+
+    def overtaken_again(*args: Any, **more: Any) -> Any:
+        found = reassign(*args, **more)
+        while late:
+            table.write([{"dt": late.pop(), "id": 1, "v": 1, "w": "other"}])
+        return found
 
     monkeypatch.setattr(writing, "_written", overtaken)
-    table.write(spark.createDataFrame([("w", 1, 2, "spark"), ("w", 2, 2, "spark")], FRAME))
+    monkeypatch.setattr(KeyReassigner, "reassign", overtaken_again)
+    done = table.write(spark.createDataFrame([("w", 1, 2, "spark"), ("w", 2, 2, "spark")], FRAME))
+    assert done.attempts == 2  # the committer settles the keys before each of them, and the rows are not read again
+    assert len(jobs) == 1
+    assert table.count() == 2
     assert shown(table) == [("w", 1, 2, "spark"), ("w", 2, 2, "spark")]
-    assert list(others) == []  # it took two rounds to be alone
-    live = set(table.files()["file_name"].to_pylist())
     assert table.check(deep=True, rows=True).ok
-    assert live <= data_files(table)
+    named = {name for each in range(1, 5) for name in table.files(snapshot=each)["file_name"].to_pylist()}
+    assert data_files(table) == named
+
+
+def test_an_overwrite_of_a_partition_is_done_again_if_another_job_wrote_its_keys_first(
+    spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(lake, "t")
+    table.write([{"dt": dt, "id": n, "v": 0, "w": ""} for n, dt in enumerate("xw")])
+    known, jobs = writing._written, []
+
+    def overtaken(*args: Any) -> Any:
+        jobs.append(known(*args))
+        if len(jobs) == 1:
+            table.write([{"dt": "w", "id": 1, "v": 1, "w": "other"}])
+        return jobs[-1]
+
+    monkeypatch.setattr(writing, "_written", overtaken)
+    table.write(spark.createDataFrame([("w", 1, 2, "a"), ("w", 2, 2, "a")], FRAME), mode="overwrite-dynamic")
+    assert len(jobs) == 2
+    assert shown(table) == [("w", 1, 2, "a"), ("w", 2, 2, "a"), ("x", 0, 0, "")]
+    assert table.check(deep=True, rows=True).ok
+    named = {name for each in range(1, 4) for name in table.files(snapshot=each)["file_name"].to_pylist()}
+    assert data_files(table) == named  # what the first job wrote is gone
 
 
 def test_a_write_whose_owners_ran_twice_is_run_again(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

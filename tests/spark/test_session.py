@@ -128,6 +128,33 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(lake: Lake, monk
     assert "tidelake[spark]" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ImportError("cannot import name 'gone'", name="tidelake.engines.spark.write"),
+        ModuleNotFoundError("No module named 'tidelake.gone'", name="tidelake.gone"),
+        ModuleNotFoundError("No module named 'pyspark.sql.datasource'", name="pyspark.sql.datasource"),
+    ],
+    ids=lambda each: each.name,
+)
+def test_a_fault_of_the_engine_itself_is_not_reported_as_missing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: ImportError
+) -> None:
+    class Found:
+        @staticmethod
+        def load() -> Any:
+            raise fault
+
+    port.engine.cache_clear()
+    monkeypatch.setattr(port, "entry_points", lambda **_: [Found])
+    try:
+        with pytest.raises(ImportError) as caught:
+            tl.spark(lake)
+    finally:
+        port.engine.cache_clear()
+    assert caught.value is fault
+
+
 def test_the_data_source_lies_where_spark_looks_for_it() -> None:
     assert importlib.import_module("pyspark_tidelake").DefaultSource.name() == "tidelake"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -208,10 +209,11 @@ def test_only_filters_that_mean_the_same_are_translated() -> None:
     assert to_predicate(ds.StringStartsWith(s, "a"), types) == StartsWith("s", "a")
     assert to_predicate(ds.EqualNullSafe(i, None), types) == IsNull("i")
     assert to_predicate(ds.EqualNullSafe(i, 1), types) == And((Not(IsNull("i")), Compare("i", "=", 1)))
-    assert to_predicate(ds.LessThan(x, 1.0), types) == Compare("x", "<", 1.0)
+    for number in (1.0, math.inf, math.nan):  # NaN is the greatest number, and equal to itself, on both sides
+        assert repr(to_predicate(ds.GreaterThan(x, number), types)) == repr(Compare("x", ">", number))
+        assert repr(to_predicate(ds.Not(ds.LessThan(x, number)), types)) == repr(Not(Compare("x", "<", number)))
     for left in (
-        ds.GreaterThan(x, 1.0),
-        ds.Not(ds.LessThan(x, 1.0)),
+        ds.EqualTo(x, 1),
         ds.EqualTo(f, 1.0),
         ds.EqualTo(i, 1 << 40),
         ds.EqualTo(i, True),
@@ -220,3 +222,14 @@ def test_only_filters_that_mean_the_same_are_translated() -> None:
         ds.In(s, ("a", None)),
     ):
         assert to_predicate(left, types) is None, left
+
+
+def test_streams_are_refused_by_our_error_and_with_what_to_use_instead() -> None:
+    source = TidelakeSource({"path": "somewhere"})
+    reader = source.streamReader(STRUCT)
+    reader.stop()
+    for ask in (reader.initialOffset, lambda: reader.latestOffset({}, ds.ReadAllAvailable())):
+        with pytest.raises(UnsupportedError, match="follow"):
+            ask()
+    with pytest.raises(UnsupportedError, match="foreachBatch"):
+        source.streamWriter(STRUCT, overwrite=False)

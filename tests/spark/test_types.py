@@ -12,7 +12,15 @@ from pyspark.sql import types as spark_types
 
 from spark.same_rows import assert_same, is_native
 from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.types import as_nullable, columns_of, from_spark, struct_of, to_spark, to_spark_column
+from tidelake.engines.spark.types import (
+    as_nullable,
+    checked_frame,
+    columns_of,
+    from_spark,
+    struct_of,
+    to_spark,
+    to_spark_column,
+)
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.spec.type_codec import parse_type
 from tidelake.spec.types import Field
@@ -126,7 +134,7 @@ def test_a_table_is_made_from_a_frame_or_its_schema(spark: Any, lake: Lake) -> N
     assert [field.type for field in again.schema.fields] == [field.type for field in made.schema.fields]
     with pytest.raises(InvalidInputError, match="share a name"):
         columns_of(frame.select("id", "id"))
-    with pytest.raises(InvalidInputError, match="frame or its schema"):
+    with pytest.raises(InvalidInputError, match="nor its schema"):
         columns_of(frame.id)
 
 
@@ -230,3 +238,13 @@ def test_comments_of_columns_reach_spark_by_both_ways(spark: Any, lake: Lake) ->
     assert is_native(native)
     assert merged.schema == native.schema
     assert native.schema["v"].metadata == {"comment": "what it says"}
+
+
+def test_a_frame_of_pandas_on_spark_is_refused_since_its_index_would_be_lost() -> None:
+    frame = type("DataFrame", (), {"__module__": "pyspark.pandas.frame"})()
+    with pytest.raises(InvalidInputError, match="index_col"):
+        checked_frame(frame)
+    with pytest.raises(InvalidInputError, match="index_col"):
+        columns_of(frame)
+    with pytest.raises(InvalidInputError, match="toDF"):
+        columns_of(type("RDD", (), {"__module__": "pyspark.core.rdd"})())

@@ -126,6 +126,33 @@ def test_dynamic_buckets_are_assigned_by_their_owners_and_kept(spark: Any, lake:
     assert healthy(table)
 
 
+@pytest.mark.parametrize("keys", [["p", "id"], ["id"]], ids=["hash-dynamic", "key-dynamic"])
+def test_a_job_that_another_overtakes_puts_its_rows_where_the_keys_are(
+    spark: Any, lake: Lake, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"p": "INT", "id": "BIGINT", "v": "INT"}
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "9"}
+    table = lake.create_table("db.t", columns, primary_key=keys, partition_by=["p"], options=options)
+    run_job, begun = writing.run_job, []
+
+    def late(*given: Any) -> Any:
+        messages = run_job(*given)
+        begun.append(1)
+        if len(begun) == 1:  # it has written and not yet committed
+            lake.table("db.t").write(spark.range(59, -1, -1).selectExpr("1 p", "id", "1 v"))
+        return messages
+
+    monkeypatch.setattr(writing, "run_job", late)
+    table.write(spark.range(40).selectExpr("if(id < 20, 1, 2) p", "id", "2 v"))
+    assert len(begun) == 2
+    found = {(row["p"], row["id"]): row["v"] for row in rows_of(table, "p", "id")}
+    ours = {(1 if number < 20 else 2, number): 2 for number in range(40)}
+    theirs = {(1, number): 1 for number in range(60) if len(keys) == 2 or number >= 40}
+    assert table.count() == len(found)
+    assert found == {**theirs, **ours}
+    assert healthy(table)
+
+
 def test_dynamic_buckets_that_owners_share_are_shuffled_twice(spark: Any, lake: Lake) -> None:
     options = {"bucket": "-1", "dynamic-bucket.initial-buckets": "2", "dynamic-bucket.assigner-parallelism": "3"}
     columns = {"p": "INT", "id": "BIGINT", "v": "INT"}
@@ -341,7 +368,8 @@ def test_types_widen_or_change_only_where_the_options_say_so(spark: Any, lake: L
     widening = merging.with_options({"write.merge-schema.type-widening": True})
     widening.write(wide.drop("s"))
     assert [str(each.type) for each in table.reload().schema.fields] == ["BIGINT", "BIGINT", "BIGINT", "STRING"]
-    widening.with_options({"write.merge-schema.explicit-cast": True}).write(wide)
+    with pytest.warns(UserWarning, match="column `s` goes from STRING to DATE"):
+        widening.with_options({"write.merge-schema.explicit-cast": True}).write(wide)
     now = table.reload()
     assert [str(each.type) for each in now.schema.fields] == ["BIGINT", "BIGINT", "BIGINT", "DATE"]
     assert [row["n"] for row in rows_of(now, "n")] == [1, 2**40, 2**40]

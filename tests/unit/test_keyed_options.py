@@ -14,6 +14,7 @@ from tidelake.spec.schema import Schema
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
+from unit.ops.kit import with_foreign_options
 
 COLUMNS = {"id": "INT NOT NULL", "a": "INT", "b": "INT", "s": "INT", "r": "INT", "t": "STRING"}
 PARTIAL = {"merge-engine": "partial-update"}
@@ -108,12 +109,13 @@ def test_options_that_go_together_make_a_table_that_is_written_merged_and_compac
 def test_a_table_that_asks_writers_for_more_is_refused_by_the_name_of_the_option(
     options: dict[str, str], named: str
 ) -> None:
-    table = make(options)
-    with pytest.raises(UnsupportedError) as caught:
-        table.write([{"id": 1, "a": 1, "t": "x"}])
-    assert caught.value.facts["option"] == named
-    assert caught.value.hint
-    assert table.latest_snapshot() is None
+    theirs = with_foreign_options(make({}), options)
+    for act in (lambda: make(options), lambda: theirs.write([{"id": 1, "a": 1, "t": "x"}])):
+        with pytest.raises(UnsupportedError) as caught:
+            act()
+        assert caught.value.facts["option"] == named
+        assert caught.value.hint
+    assert theirs.latest_snapshot() is None
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,9 @@ def test_an_option_of_another_engine_is_warned_of(options: dict[str, str], keyed
 
 
 def test_a_commit_tells_that_partitions_do_not_expire() -> None:
-    options = {"partition.expiration-time": "1 d", "partition.timestamp-formatter": "yyyyMMdd"}
-    table = make(options, primary_key=["id", "t"], partition_by=["t"])
-    assert "partition.expiration-time" in table.write([{"id": 1, "t": "20200101"}]).warnings[0]
-    quiet = table.with_options({"write-only": True})
-    assert quiet.write([{"id": 2, "t": "20200101"}]).warnings == ()
+    table = make({"partition.timestamp-formatter": "yyyyMMdd"}, primary_key=["id", "t"], partition_by=["t"])
+    theirs = with_foreign_options(table, {"partition.expiration-time": "1 d", "clustering.columns": "a"})
+    for writer in (theirs, theirs.with_options({"write-only": True})):
+        told = writer.write([{"id": 1, "t": "20200101"}]).warnings
+        assert ["partition.expiration-time" in each for each in told] == [True, False]
+        assert "clustering.columns" in told[1]

@@ -148,6 +148,8 @@ PUSHED = [
     (col("d") < dt.date(2026, 1, 1), Compare("d", "<", dt.date(2026, 1, 1))),
     (col("m") >= MOMENT, Compare("m", ">=", MOMENT)),
     (col("f") <= 1.5, Compare("f", "<=", 1.5)),
+    (col("f") > 1.5, Compare("f", ">", 1.5)),
+    (col("f") != 1.5, Compare("f", "!=", 1.5)),
     (col("i").is_null(), IsNull("i")),
     (col("a").is_not_null(), Not(IsNull("a"))),
     (col("i").is_in([1, None, 2]), In("i", (1, 2))),
@@ -160,8 +162,6 @@ PUSHED = [
 NOT_PUSHED = [
     col("i") > 1.5,
     col("t") > 1000,
-    col("f") > 1.5,  # NaN is greater in Polars
-    col("f") != 1.5,
     col("f") == float("nan"),
     col("g") == 0.1,
     col("x") > 1,

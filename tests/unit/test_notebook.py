@@ -134,7 +134,7 @@ def test_a_commit_result_tells_what_it_did(table: tl.Table) -> None:
     assert "nothing to do" in CommitResult()._repr_html_()
     told = assert_harmless(CommitResult(snapshot_ids=(1,), warnings=(HOSTILE,), compaction_lost=True)._repr_html_())
     assert "<script>" in told.text
-    assert "conflict" in told.text
+    assert "conflict" in CommitResult(snapshot_ids=(1,), compaction_lost=True)._repr_html_()
 
 
 def test_a_report_shows_its_findings_and_its_repr_stays_short(table: tl.Table) -> None:

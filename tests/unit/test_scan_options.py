@@ -345,3 +345,50 @@ def test_a_moment_with_a_zone_does_not_lose_it(table: Table) -> None:
         assert caught.value.code == "value-type"
     assert zoned.to_arrow(["x"]).to_pylist() == [{"x": dt.datetime(2026, 7, 1, 12)}]
     lake.drop_database("d", cascade=True)
+
+
+def test_a_scan_stays_on_the_snapshot_of_its_first_look(tmp_path: Path) -> None:
+    table = tl.connect(tmp_path).create_table("db.t", {"id": "INT"})
+    table.write([{"id": 1}])
+    scan = table.scan()
+    assert scan.count() == 1
+    table.write([{"id": 2}])
+    assert scan.to_arrow().num_rows == scan.count() == 1
+    assert [batch.num_rows for batch in scan.batches()] == [1]
+    assert scan.snapshot() == table.snapshot(1)
+    assert "at snapshot 1" in scan.explain()
+    assert scan.to_polars(lazy=True).collect().height == 1
+    assert table.scan().count() == 2
+
+
+def test_a_scan_that_was_not_looked_at_sees_what_is_newest(tmp_path: Path) -> None:
+    table = tl.connect(tmp_path).create_table("db.t", {"id": "INT"})
+    scan = table.scan()
+    table.write([{"id": 1}])
+    assert scan.count() == 1
+
+
+def test_a_scan_of_an_empty_table_stays_empty(tmp_path: Path) -> None:
+    table = tl.connect(tmp_path).create_table("db.t", {"id": "INT"})
+    scan = table.scan()
+    assert scan.count() == 0
+    table.write([{"id": 1}])
+    assert scan.to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize(("key", "value"), [("partition.default-name", "none"), ("partition.legacy-name", "false")])
+def test_folders_of_partitions_keep_their_names_for_every_use(tmp_path: Path, key: str, value: str) -> None:
+    lake = tl.connect(tmp_path)
+    table = lake.create_table("db.t", {"id": "INT", "p": "DATE"}, partition_by=["p"])
+    with pytest.raises(InvalidInputError) as caught:
+        table.with_options({key: value})
+    assert caught.value.code == "option-immutable"
+    table = table.alter(set_options={key: value})  # no file has a place yet
+    table.with_options({"partition.end-input-to-done": True}).write([{"id": 1, "p": None}])
+    folder = "p=none" if key == "partition.default-name" else "p=__DEFAULT_PARTITION__"
+    assert (tmp_path / "db.db/t" / folder / "_SUCCESS").exists()
+    assert (tmp_path / "db.db/t" / folder / "bucket-0").is_dir()
+    for change in ({"set_options": {key: "true"}}, {"unset_options": [key]}):
+        with pytest.raises(InvalidInputError, match="cannot change once the table has a snapshot"):
+            table.alter(**change)
+    assert table.to_arrow().num_rows == 1

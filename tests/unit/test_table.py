@@ -261,3 +261,30 @@ def test_partitions_are_dropped_by_a_condition_on_their_columns(tmp_path):
     assert table.at(snapshot=1).count() == 4
     with pytest.raises(tl.InvalidInputError, match="partition"):
         table.drop_partitions("id = 1")
+
+
+def test_a_column_in_double_quotes_deletes_nothing():
+    table = tl.connect("memory://lake").create_table(
+        "db.pay", {"id": "INT", "status": "STRING", "dt": "STRING"}, partition_by=["dt"]
+    )
+    table.write([{"id": 1, "status": "paid", "dt": "a"}, {"id": 2, "status": "new", "dt": "a"}])
+    wrong = "\"Status\" <> 'paid'"
+    joined = table.merge([{"id": 1, "status": "paid", "dt": "a"}], "t.id = s.id")
+    for attempt in (
+        lambda: table.delete(wrong),
+        lambda: table.update({"id": "0"}, wrong),
+        lambda: table.update({"status": '"status"'}, "true"),
+        lambda: table.to_arrow(where=wrong),
+        lambda: table.count(wrong),
+        lambda: table.compact(where="\"dt\" = 'a'"),
+        lambda: table.changes(0, 1, where=wrong).to_arrow(),
+        lambda: list(table.follow(where=wrong, until="latest")),
+        lambda: table.merge([{"id": 1}], '"id" = s.id').when_matched_delete().run(),
+        lambda: joined.when_matched_update({"status": '"status"'}).run(),
+        lambda: joined.when_matched_delete(wrong).run(),
+    ):
+        with pytest.raises(InvalidInputError, match="double quotes") as caught:
+            attempt()
+        assert "`" in caught.value.hint
+        assert "'" in caught.value.hint
+    assert table.count() == 2

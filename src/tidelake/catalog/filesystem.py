@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
-from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import InvalidInputError, NotFoundError, StorageError, TidelakeError
 from tidelake.expr.tree import Predicate
 from tidelake.io.env import Env
@@ -21,13 +18,12 @@ from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.define.checks import warn_idle, warn_unknown
 from tidelake.ops.define.schemas import run_create
 from tidelake.options import option_text
-from tidelake.spec.arrow_types import from_arrow
 from tidelake.spec.layout import SCHEMA_PREFIX, TableLayout, database_dir, parse_database_dir, parse_numbered, table_dir
 from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schema import Schema, new_schema
-from tidelake.spec.types import DataType
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table, load_table, open_table
+from tidelake.table.naming import column_types
 from tidelake.table.views import view_of
 
 SHOWN = 50
@@ -145,7 +141,7 @@ class Lake:
     def create_table(
         self,
         name: str,
-        schema: Mapping[str, str | DataType] | pa.Schema | Any,
+        schema: Any,
         *,
         primary_key: Sequence[str] | None = None,
         partition_by: Sequence[str] | None = None,
@@ -157,7 +153,8 @@ class Lake:
 
         Args:
             name: `database.table`.
-            schema: column names with type texts, an Arrow schema, Arrow data, or a Spark frame or its schema.
+            schema: column names with types (texts, or types of Python, Arrow, Polars or pandas), a schema of Arrow or
+                Polars, `df.dtypes`, a frame or other Arrow data, or a Spark frame or its schema.
             primary_key: key columns.
             partition_by: partition columns.
             options: table options.
@@ -166,6 +163,7 @@ class Lake:
 
         Raises:
             InvalidInputError: the table exists, or a column, key or option is wrong.
+            UnsupportedError: an option is not honoured.
         """
         _plain_name(name)
         require_exclusive_create(self.env, {key: option_text(key, value) for key, value in (options or {}).items()})
@@ -246,7 +244,7 @@ class Lake:
 def create_at(
     env: Env,
     name: str,
-    schema: Mapping[str, str | DataType] | pa.Schema | Any,
+    schema: Any,
     *,
     primary_key: Sequence[str] | None = None,
     partition_by: Sequence[str] | None = None,
@@ -321,32 +319,6 @@ def split_name(name: str) -> tuple[str, str]:
     if not dot or not database or not table or "." in table:
         raise InvalidInputError("table name must be database.table", name=ascii(name[:80]))
     return database, table
-
-
-def column_types(schema: Mapping[str, str | DataType] | pa.Schema | Any) -> dict[str, DataType | str]:
-    """Column names with types, from whatever describes them.
-
-    Raises:
-        InvalidInputError: two columns share a name, or a type has no counterpart.
-    """
-    if isinstance(schema, Mapping):
-        for name, dtype in schema.items():
-            if not isinstance(name, str) or not isinstance(dtype, str | DataType):
-                raise InvalidInputError(
-                    "columns are given as name and type", column=ascii(name)[:80], got=type(dtype).__name__
-                )
-        return dict(schema)
-    if is_engine_frame(schema):
-        return engine().column_types(schema)
-    if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
-        schema = pa.schema(schema)
-    elif hasattr(schema, "__arrow_c_stream__"):
-        schema = pa.RecordBatchReader.from_stream(schema).schema
-    if not isinstance(schema, pa.Schema):
-        raise InvalidInputError("schema must be a mapping, an Arrow schema or Arrow data", got=type(schema).__name__)
-    if len(set(schema.names)) < len(schema.names):
-        raise InvalidInputError("two columns share a name", columns=", ".join(schema.names))
-    return {column.name: from_arrow(column.type, column.nullable) for column in schema}
 
 
 def _names(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -75,6 +75,29 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {plain(message)}\n")
 
 
+WORDS = {
+    "reset_consumer()": "`tidelake consumers --set` or `--forget`",
+    "check() of the table": "`tidelake check`",
+    "compact() of the table": "`tidelake compact`",
+    "rescale()": "`tidelake rescale`",
+    "changes()": "`tidelake diff`",
+    "inspect.snapshots()": "`tidelake snapshots`",
+    "inspect.tags()": "`tidelake tag list`",
+    "inspect.files()": "`tidelake files`",
+    "where=": "--where",
+    "partitions=": "--partition",
+    "bucket_num=": "--buckets",
+}
+"""What errors of the library call by its name in Python, by its name here."""
+
+
+def in_our_words(text: str) -> str:
+    """The text of an error with commands in the place of methods."""
+    for python, ours in WORDS.items():
+        text = text.replace(python, ours)
+    return text
+
+
 def _told(error: Exception) -> int:
     from tidelake.notebook import plain
 
@@ -85,5 +108,7 @@ def _told(error: Exception) -> int:
         traceback.print_exception(error)
         sys.stderr.write("this is a bug in tidelake: please report it with the lines above\n")
     else:
-        sys.stderr.write("error: " + "\n".join(plain(line) for line in str(error).splitlines()) + "\n")
+        head, mark, hint = str(error).partition("\nhelp: ")
+        text = head + mark + in_our_words(hint)
+        sys.stderr.write("error: " + "\n".join(plain(line) for line in text.splitlines()) + "\n")
     return code

@@ -29,7 +29,7 @@ _SHOWN = 20
 
 @click.command(epilog=example("-w lake expire shop.users --older-than '7 d' --retain-min 10 --plan"))
 @click.argument("table", required=False)
-@click.option("--older-than", help="A moment (UTC), or how long ago: '2026-11-15 12:00:00', '7 d'.")
+@click.option("--older-than", help="A moment (local time), or how long ago: '2026-11-15 12:00:00', '7 d'.")
 @click.option("--retain-min", type=int, help="Newest snapshots that stay in any case.")
 @click.option("--retain-max", type=int, help="Snapshots beyond this number go, young or not.")
 @click.option("--max-deletes", type=int, help="At most so many snapshots go.")
@@ -101,7 +101,9 @@ def _why_none(handle: Table) -> str:
 
 @click.command(epilog=example("-w lake orphans shop.users --older-than '3 d'"))
 @click.argument("table", required=False)
-@click.option("--older-than", default="1 d", show_default=True, help="A moment (UTC), or how long ago; at least a day.")
+@click.option(
+    "--older-than", default="1 d", show_default=True, help="A moment (local time), or how long ago; at least a day."
+)
 @with_consent
 @with_place
 @pass_place
@@ -142,7 +144,7 @@ def orphans(place: Place, table: str | None, older_than: str, plan_only: bool, y
 @click.argument("table", required=False)
 @click.option("--to", "--snapshot", "snapshot", type=int, help="The snapshot that becomes the newest.")
 @click.option("--tag", help="The tag whose snapshot becomes the newest.")
-@click.option("--timestamp", help="The newest snapshot that is not later than this (UTC).")
+@click.option("--timestamp", help="The newest snapshot that is not later than this (local time).")
 @with_consent
 @with_place
 @pass_place

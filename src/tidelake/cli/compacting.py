@@ -105,7 +105,7 @@ def _partitions(handle: Table, chosen: tuple[str, ...]) -> list[dict[str, object
 @click.argument("table", required=False)
 @click.option("--where", help="A condition on partition columns.")
 @click.option("--interval", default="10 s", show_default=True, help="How long to wait after finding nothing to do.")
-@click.option("--until", help="When to end (UTC), such as '2026-11-15 12:00:00'; by default when it is stopped.")
+@click.option("--until", help="When to end (local time), such as '2026-11-15 12:00:00'; by default when it is stopped.")
 @click.option("--rounds", type=int, help="End after so many looks at the table.")
 @with_place
 @pass_place
@@ -131,6 +131,8 @@ def keep_compacted(
             f"{counted(tended.rounds, 'round')}: compacted {counted(tended.compacted, 'bucket')} "
             f"in {counted(tended.commits, 'commit')}"
         )
+    for warning in tended.warnings:
+        note(f"warning: {warning}")
 
 
 @click.command(epilog=example("-w lake rescale shop.users --buckets 8 --plan"))

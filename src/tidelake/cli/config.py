@@ -70,7 +70,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def _absolute(location: str, folder: Path) -> str:
-    local = "://" not in location and not location.startswith("file:")
+    local = "://" not in location and location[:5].lower() != "file:"
     return str(folder / Path(location).expanduser()) if local else location
 
 

@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 
 import tidelake
 from tidelake.cli.output import print_json, say
 
-_LIBRARIES = ("pyarrow", "polars", "polars-avro", "fastavro", "msgspec", "obstore", "pyspark")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9.]+)(?:\s*;\s*(.*))?")
+_PYTHON_BELOW = re.compile(r"python_version < ['\"]([0-9.]+)['\"]")
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A dependency and the oldest release of it that is promised to work."""
+
+    name: str
+    floor: str
+    optional: bool
+
+
+def parse_needed(requirements: Iterable[str], python: tuple[int, ...] = sys.version_info[:2]) -> dict[str, Needed]:
+    """The dependencies that a distribution declares, by name; those for other releases of Python are left out."""
+    found: dict[str, Needed] = {}
+    for text in requirements:
+        matched = _REQUIREMENT.fullmatch(text.strip())
+        if matched is None:  # another set of extras of our own
+            continue
+        name, floor, marker = matched[1], matched[2], matched[3] or ""
+        below = _PYTHON_BELOW.search(marker)
+        if below is None or python < _release(below[1]):
+            found.setdefault(name, Needed(name, floor, "extra ==" in marker))
+    return found
+
+
+def judge_version(needed: Needed, installed: str | None) -> tuple[bool, str]:
+    """Whether an installed release, if any, will do, and what to say of it."""
+    if installed is None:
+        return needed.optional, "not installed" + (" (optional)" if needed.optional else "")
+    if _release(installed) < _release(needed.floor):
+        return False, f"{installed} is below {needed.floor}: pip install '{needed.name}>={needed.floor}'"
+    return True, installed
+
+
+def _release(version: str) -> tuple[int, ...]:
+    matched = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    numbers = [int(part) for part in matched[0].split(".")] if matched else [0]
+    while numbers and not numbers[-1]:  # 2.0 is 2
+        numbers.pop()
+    return tuple(numbers)
 
 
 def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: bool) -> bool:
@@ -20,7 +63,8 @@ def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: 
         ("tidelake", True, tidelake.__version__),
         ("python", sys.version_info >= (3, 11), platform.python_version()),
     ]
-    rows += [(name, *_library(name)) for name in _LIBRARIES]
+    needed = parse_needed(metadata.requires("tidelake") or ())
+    rows += [(each.name, *judge_version(each, _installed(each.name))) for each in needed.values()]
     java = shutil.which("java")
     rows.append(("java", True, java or "not found (only Spark needs it)"))
     if location:
@@ -30,16 +74,15 @@ def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: 
         print_json({"ok": ok, "checks": [{"name": n, "ok": good, "detail": d} for n, good, d in rows]})
         return ok
     for name, good, detail in rows:
-        say(f"{'ok ' if good else 'BAD'} {name:12} {detail}")
+        say(f"{'ok ' if good else 'BAD'} {name:14} {detail}")
     return ok
 
 
-def _library(name: str) -> tuple[bool, str]:
+def _installed(name: str) -> str | None:
     try:
-        return True, metadata.version(name)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
-        optional = name in ("obstore", "pyspark")
-        return optional, "not installed" + (" (optional)" if optional else "")
+        return None
 
 
 def _storage(location: str, storage: Mapping[str, object]) -> tuple[bool, str]:

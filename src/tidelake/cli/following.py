@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 def log(place: Place, table: str | None, limit: int) -> None:
     """Tell what was committed, the newest first; also what only a changelog is left of."""
     from tidelake.cli.output import note, print_json, say
-    from tidelake.ops.scan.changes import earliest_change, find_change
+    from tidelake.ops.scan.changes import find_change
 
     handle = open_named(place, table)
     store = handle.store
-    latest, earliest = store.snapshots.latest_id() or 0, earliest_change(store) or 1
-    ids = range(latest, max(earliest, latest - limit + 1) - 1, -1)
+    ids = sorted({*store.snapshots.ids(), *store.changelogs.ids()}, reverse=True)[:limit]
     found = [each for each in (find_change(store, number) for number in ids) if each is not None]
     kept = store.snapshots.earliest_id() or 1
     if place.as_json:
@@ -46,10 +45,10 @@ def log(place: Place, table: str | None, limit: int) -> None:
 
 
 def _facts(snapshot: Snapshot, *, is_snapshot: bool) -> dict[str, object]:
-    time = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC)
+    time = datetime.fromtimestamp(snapshot.time_ms / 1000, UTC).astimezone()
     return {
         "snapshot_id": snapshot.id,
-        "time": time.isoformat(" ", "seconds").removesuffix("+00:00"),
+        "time": time.isoformat(" ", "seconds"),
         "kind": snapshot.commit_kind.value,
         "user": snapshot.commit_user,
         "delta_record_count": snapshot.delta_record_count,
@@ -66,7 +65,7 @@ def _facts(snapshot: Snapshot, *, is_snapshot: bool) -> dict[str, object]:
     "--start",
     default="latest-full",
     show_default=True,
-    help="latest-full, latest, earliest, compacted-full, the id of a snapshot, or a moment (UTC).",
+    help="latest-full, latest, earliest, compacted-full, the id of a snapshot, or a moment (local time).",
 )
 @click.option("--until", help='Stop behind this snapshot; "latest" is the newest one now.')
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop when nothing came for so many seconds.")

@@ -13,6 +13,7 @@ from tidelake.cli.place import (
     open_named,
     pairs,
     pass_place,
+    require_lake,
     split_names,
     with_place,
     with_point,
@@ -28,6 +29,7 @@ def ls(place: Place, database: str | None) -> None:
     from tidelake.cli.output import note, show_names
 
     lake = open_lake(place)
+    require_lake(lake)
     if database and database not in (known := lake.databases()):
         hint = f"databases are {', '.join(known[:20])}" if known else "there is nothing in this lake yet"
         raise tidelake.NotFoundError(

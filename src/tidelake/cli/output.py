@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,26 @@ BRIEF = {
 }
 """Columns of the wide system tables that are shown to people unless they ask for all."""
 
+_SHORT = {
+    "snapshot_id": "id",
+    "schema_id": "schema",
+    "commit_kind": "kind",
+    "commit_time": "time",
+    "commit_user": "user",
+    "total_record_count": "rows",
+    "delta_record_count": "change",
+    "file_path": "file",
+    "record_count": "rows",
+    "file_size_in_bytes": "bytes",
+    "file_count": "files",
+    "creation_time": "created",
+    "last_update_time": "updated",
+}
+"""Headings where a terminal is too narrow for the names of the format."""
+_LEAST = ("schema_id", "watermark", "commit_user", "creation_time", "last_update_time", "operation", "level")
+"""Columns that a terminal which is still too narrow does without, the least telling first."""
+_UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?")
 _WIDTH = 160
 
 
@@ -110,7 +131,13 @@ def _text(value: object) -> str:
 
 
 def show_table(
-    table: pa.Table, *, title: str, as_json: bool, whole: bool = False, columns: Sequence[str] = (), boxed: bool = False
+    table: pa.Table,
+    *,
+    title: str,
+    as_json: bool,
+    whole: bool = False,
+    columns: Sequence[str] = (),
+    boxed: bool | None = None,
 ) -> None:
     """Rows of an Arrow table.
 
@@ -119,8 +146,8 @@ def show_table(
         title: what they are; shown on a terminal.
         as_json: as a JSON array of objects, always with every column.
         whole: show every column, and nulls by name; otherwise columns that are all null are left out of the picture.
-        columns: the columns for people; all of them when empty.
-        boxed: draw the picture of a terminal into a pipe too.
+        columns: the columns for people; all of them when empty. A terminal that is too narrow for them shows what fits.
+        boxed: draw the picture of a terminal into a pipe too, or (False) a line for each row even on a terminal.
     """
     rows = showable(table)
     if as_json:
@@ -133,10 +160,14 @@ def show_table(
     cells = [
         [null if value is None else plain(_text(value)) for value in rows.column(name).to_pylist()] for name in names
     ]
-    if boxed or (sys.stdout.isatty() and not _only_lines_fit(names, cells)):
-        _show_box(plain(title), [plain(name) for name in names], cells, [_right(rows, name) for name in names])
+    on_terminal = sys.stdout.isatty() and boxed is None
+    headings = [plain(name) for name in names]
+    if on_terminal and columns and _width(headings, cells) > console().width:
+        names, headings, cells = _narrowed(names, cells, console().width)
+    if boxed or (on_terminal and not _only_lines_fit(headings, cells)):
+        _show_box(plain(title), headings, cells, [_right(rows, name) for name in names])
     else:
-        _show_lines([plain(name) for name in names], cells)
+        _show_lines(headings, cells)
     if not rows.num_rows:
         note(f"{title}: no rows")
 
@@ -155,8 +186,34 @@ def _show_box(title: str, names: list[str], cells: list[list[str]], right: list[
 
 def _only_lines_fit(names: list[str], cells: list[list[str]]) -> bool:
     """Whether the terminal is too narrow for a box, which would then fold its headings, but not for aligned lines."""
+    lines = _width(names, cells)
+    return lines <= console().width < lines + len(names) + 3
+
+
+def _width(names: list[str], cells: list[list[str]]) -> int:
+    """How wide aligned lines are."""
     text = sum(max(map(len, (name, *column)), default=0) for name, column in zip(names, cells, strict=True))
-    return text + 2 * (len(names) - 1) <= console().width < text + 3 * len(names) + 1
+    return text + 2 * (len(names) - 1)
+
+
+def _narrowed(names: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[str], list[list[str]]]:
+    """The columns with short headings and cells, and of them those that fit."""
+    short = [[_shortened(name, text) for text in column] for name, column in zip(names, cells, strict=True)]
+    kept = dict(zip(names, short, strict=True))
+    for least in (*_LEAST, None):
+        headings = [_SHORT.get(name, name) for name in kept]
+        if least is None or _width(headings, list(kept.values())) <= width:
+            break
+        kept.pop(least, None)
+    if len(kept) < len(names):
+        note("columns are left out on this narrow terminal: --all or --json shows them")
+    return list(kept), headings, list(kept.values())
+
+
+def _shortened(name: str, text: str) -> str:
+    if name == "file_path":
+        text = text.rpartition("/")[2]
+    return _UUID.sub(r"\1…", _MOMENT.sub(r"\1 \2", text))
 
 
 def _show_lines(names: list[str], cells: list[list[str]]) -> None:
@@ -255,7 +312,7 @@ def show_schema(table: Table, *, as_json: bool) -> None:
         "comment": pa.array([each.description for each in schema.fields], pa.string()),
         "default": pa.array([each.default for each in schema.fields], pa.string()),
     }
-    show_table(pa.table(columns), title=f"{table.name} (schema {schema.id})", as_json=False)
+    show_table(pa.table(columns), title=f"{table.name} (schema {schema.id})", as_json=False, boxed=False)
     for title, values in (("primary key", table.primary_key), ("partitioned by", table.partition_by)):
         if values:
             say(f"{title}: {', '.join(values)}")
@@ -294,7 +351,8 @@ def show_overview(table: Table, *, as_json: bool) -> None:
     levels = ", ".join(f"{counted(count, 'file')} on level {level}" for level, count in counts.items())
     for name, value in {**facts, "levels": levels}.items():
         if value not in (None, [], {}, ""):
-            say(f"{name.replace('_', ' '):13} {_overview_text(value)}")
+            for number, line in enumerate(_overview_lines(value)):
+                say(f"{'' if number else name.replace('_', ' '):13} {line}")
     if latest is None:
         say("the table is empty: no snapshot yet")
 
@@ -307,19 +365,19 @@ def _level_counts(files: pa.Table) -> dict[str, int]:
     return {str(level): counts[level] for level in sorted(counts)}
 
 
-def _overview_text(value: object) -> str:
+def _overview_lines(value: object) -> list[str]:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
+        return [f"{key} {item}" for key, item in value.items()]
     if isinstance(value, list):
-        return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return [", ".join(value)]
+    return [f"{value:,}" if isinstance(value, int) else str(value)]
 
 
 # ------------------------------------------------------------------------------------------------ work
 
 
-def show_result(result: CommitResult, *, as_json: bool) -> None:
-    """What a commit did."""
+def show_result(result: CommitResult, *, as_json: bool, text: str | None = None) -> None:
+    """What a commit did, in these words or the usual ones; what failed after it goes to standard error."""
     if as_json:
         print_json(dataclasses.asdict(result))
     elif result.repeated:
@@ -327,8 +385,8 @@ def show_result(result: CommitResult, *, as_json: bool) -> None:
     elif not result.snapshot_ids:
         say("nothing to do")
     else:
-        say(result_text(result))
-    for warning in () if as_json else result.warnings:
+        say(result_text(result) if text is None else text)
+    for warning in result.warnings:
         note(f"warning: {warning}")
 
 

@@ -69,7 +69,7 @@ def with_place(function: F) -> F:
 
 def with_point(function: F) -> F:
     """Give a command the options that choose a point in time; `open_at` obeys them."""
-    texts = "Look at what was there at this time (UTC), such as '2026-11-15 12:00:00'."
+    texts = "Look at what was there at this local time, such as '2026-11-15 12:00:00'."
     function = click.option("--timestamp", help=texts, callback=_keep, expose_value=False)(function)
     function = click.option("--tag", help="Look at this tag.", callback=_keep, expose_value=False)(function)
     snapshot = click.option(
@@ -102,7 +102,7 @@ def location(place: Place) -> tuple[str | None, dict[str, object]]:
 
     settings = find_settings()
     found = place.table_path or place.warehouse or os.environ.get(_WAREHOUSE) or settings.warehouse
-    remote = "://" in (found or "") and not (found or "").startswith(("file:", "memory:"))
+    remote = "://" in (found or "") and not (found or "").lower().startswith(("file:", "memory:"))
     return found, dict(settings.storage) if remote or found == settings.warehouse else {}
 
 
@@ -118,6 +118,21 @@ def open_lake(place: Place) -> Lake:
     if not found:
         raise tidelake.InvalidInputError("no lake given", hint=_HOW_LAKE)
     return tidelake.connect(found, storage=storage)
+
+
+def require_lake(lake: Lake) -> None:
+    """Tell a lake that is not there from one without tables.
+
+    Raises:
+        NotFoundError: there is no such folder.
+    """
+    if not lake.env.io.exists(""):
+        raise tidelake.NotFoundError(
+            "lake does not exist",
+            code="lake-not-found",
+            lake=lake.location,
+            hint="check the folder; `tidelake write --create` makes a lake with its first table",
+        )
 
 
 def open_named(place: Place, name: str | None) -> Table:
@@ -144,6 +159,7 @@ def open_named(place: Place, name: str | None) -> Table:
     except tidelake.NotFoundError as cause:
         if cause.code == "branch-not-found":
             raise
+        require_lake(lake)
         raise tidelake.NotFoundError(
             "table does not exist",
             code="table-not-found",

@@ -7,7 +7,6 @@ Parquet from standard input is first laid into a temporary file, because its ind
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
@@ -94,20 +93,25 @@ def _open(path: str, kind: str) -> Any:
     import pyarrow as pa
 
     if path == STDIN:
-        return _spooled(sys.stdin.buffer) if kind == "parquet" else pa.PythonFile(sys.stdin.buffer, mode="r")
+        # Arrow reads the others on this thread, and these on threads that a file of Python would keep at exit.
+        read_aside = kind in ("parquet", "csv", "tsv")
+        return _spool(sys.stdin.buffer) if read_aside else pa.PythonFile(sys.stdin.buffer, mode="r")
     if kind in ("parquet", "arrow"):
         return pa.OSFile(path, "rb")
     return pa.input_stream(path)  # unpacks by the ending
 
 
-def _spooled(stream: IO[bytes]) -> Any:
+def _spool(stream: IO[bytes]) -> Any:
+    """Copy a stream to a file without a name, opened as Arrow's own."""
     import shutil
     import tempfile
 
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    shutil.copyfileobj(stream, file)
-    file.seek(0)
-    return file
+    import pyarrow as pa
+
+    with tempfile.NamedTemporaryFile() as file:
+        shutil.copyfileobj(stream, file)
+        file.flush()
+        return pa.OSFile(file.name)  # which stays readable when its name is gone
 
 
 # ---------------------------------------------------------------------------------------------------------- formats
@@ -166,13 +170,22 @@ def _jsonl(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     first = 1
     for block, lines in _line_blocks(stream):
         try:
-            table = pyarrow.json.read_json(io.BytesIO(block), parse_options=how)
+            table = pyarrow.json.read_json(_copy_to_arrow(block), parse_options=how)
         except pa.ArrowException as cause:
             raise pa.ArrowInvalid(f"in the rows from line {first} on: {cause}") from cause
         if schema is not None:
             table = pa.table({name: _typed(table.column(name), schema, name) for name in table.column_names})
         first += lines
         yield from table.to_batches()
+
+
+def _copy_to_arrow(block: bytes) -> Any:
+    """The bytes in memory of Arrow, whose threads need no lock of the interpreter to let go of it."""
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(len(block))
+    memoryview(buffer).cast("B")[:] = block
+    return pa.BufferReader(buffer)
 
 
 def _line_blocks(stream: Any) -> Iterator[tuple[bytes, int]]:

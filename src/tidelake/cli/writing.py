@@ -224,6 +224,7 @@ def update(place: Place, table: str | None, given: tuple[str, ...], where: str, 
 
     assignments = {name: text.strip() for name, text in pairs(given, "new value", "COLUMN=EXPRESSION").items()}
     handle = open_named(place, table)
+    handle.check_update(assignments)
     if not _may_change(place, handle, "updates", where, plan_only=plan_only, yes=yes):
         return
     with progress_bar("updating"):
@@ -249,9 +250,7 @@ def _may_change(place: Place, handle: Table, verb: str, where: str, *, plan_only
 
 
 def _show_change(place: Place, result: CommitResult, verb: str) -> None:
-    from tidelake.cli.output import say, show_result
+    from tidelake.cli.output import show_result
 
-    if place.as_json or not result.snapshot_ids:
-        show_result(result, as_json=place.as_json)
-    else:
-        say(f"snapshot {', '.join(map(str, result.snapshot_ids))}: {verb} {counted(result.rows, 'row')}")
+    done = f"snapshot {', '.join(map(str, result.snapshot_ids))}: {verb} {counted(result.rows, 'row')}"
+    show_result(result, as_json=place.as_json, text=done)

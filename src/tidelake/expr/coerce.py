@@ -8,6 +8,7 @@ what a text means beside another type is decided by the comparison, see `beside`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -99,21 +100,54 @@ def monotone(left: pa.DataType, right: pa.DataType) -> bool:
     return left == right or any(kind(left) and kind(right) for kind in kinds)
 
 
+def has_nan(dtype: pa.DataType) -> bool:
+    """Whether NaN is a value of the type."""
+    return bool(pa.types.is_floating(dtype))
+
+
+def _equal(left: Any, right: Any) -> Any:
+    found = pc.equal(left, right)
+    if not has_nan(left.type) or _is_number(left) or _is_number(right):
+        return found
+    return pc.or_(found, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+
+
+def _less(left: Any, right: Any) -> Any:
+    found = pc.less(left, right)
+    if not has_nan(left.type) or _is_number(right):
+        return found
+    return pc.or_(found, pc.and_not(pc.is_nan(right), pc.is_nan(left)))
+
+
+def _less_equal(left: Any, right: Any) -> Any:
+    # Beside a constant number Arrow is right and quick; else it is the negation of the mirrored question.
+    if not has_nan(left.type) or _is_number(right):
+        return pc.less_equal(left, right)
+    return pc.invert(_less(right, left))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a constant other than NaN, beside which Arrow's `=` and `<` say what is meant."""
+    return isinstance(value, pa.Scalar) and value.is_valid and not math.isnan(value.as_py())
+
+
 def _same(left: Any, right: Any) -> Any:
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     neither = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(pc.and_(both, pc.fill_null(pc.equal(left, right), False)), neither)
+    return pc.or_(pc.and_(both, pc.fill_null(_equal(left, right), False)), neither)
 
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "=": _equal,
+    "!=": lambda left, right: pc.invert(_equal(left, right)),
+    "<": _less,
+    "<=": _less_equal,
+    ">": lambda left, right: pc.invert(_less_equal(left, right)),
+    ">=": lambda left, right: pc.invert(_less(left, right)),
     "<=>": _same,
 }
+"""Comparisons of values of one type, null where one of them is. NaN equals itself and is greater than every number, as
+Spark and Paimon have it; the two zeros are equal."""
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:

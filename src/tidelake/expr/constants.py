@@ -15,11 +15,15 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+import pyarrow as pa
+
 from tidelake.errors import InvalidInputError
+from tidelake.expr.moments import from_nanos, from_parts
 from tidelake.expr.scalar import Literal, literal
 from tidelake.spec.types import DOUBLE, FLOAT, DataType, DecimalType, Root, TimeType
 
 _INT_BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
+_MICROS: Final = 6
 _EXACT_FLOAT_MAX: Final = 2**53
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
@@ -66,12 +70,9 @@ def typed(text: str, dtype: DataType) -> Literal | None:
         case DecimalType(precision=precision, scale=scale):
             exact = _decimal(text)
             return literal(exact, dtype) if _digits_fit(exact, precision, scale) else None
-        case TimeType(root=Root.TIMESTAMP):
-            moment, _ = _timestamp(text)
-            return literal(moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment, dtype)
-        case TimeType(root=Root.TIMESTAMP_LTZ):
-            moment, _ = _timestamp(text)
-            return literal(_in_utc(moment), dtype)
+        case TimeType(root=Root.TIMESTAMP | Root.TIMESTAMP_LTZ, precision=precision):
+            moment, nanos = _timestamp(text)
+            return literal(from_parts(_of_kind(moment, dtype), nanos if precision > _MICROS else 0), dtype)
         case TimeType(root=Root.TIME):
             return literal(_time(text), dtype)
     match dtype.root:
@@ -91,8 +92,25 @@ def timestamp(text: str) -> Literal:
     Raises:
         InvalidInputError: it is no point in time.
     """
-    moment, _ = _timestamp(text)
-    return literal(_in_utc(moment) if moment.tzinfo else moment)
+    moment, nanos = _timestamp(text)
+    return literal(from_parts(_in_utc(moment) if moment.tzinfo else moment, nanos))
+
+
+def moment_of(text: str, *, zoned: bool) -> Any:
+    """A text as a point in time, with all its digits; UTC where it is not `zoned` but names a zone, or the other way.
+
+    Raises:
+        InvalidInputError: it is no point in time.
+    """
+    moment, nanos = _timestamp(text)
+    return from_parts(_of_kind(moment, TimeType(Root.TIMESTAMP_LTZ if zoned else Root.TIMESTAMP)), nanos)
+
+
+def _of_kind(moment: dt.datetime, dtype: DataType) -> dt.datetime:
+    """With a zone or without one, as the type has it."""
+    if dtype.root is Root.TIMESTAMP_LTZ:
+        return _in_utc(moment)
+    return _in_utc(moment).replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def beside_column(constant: Literal, dtype: DataType) -> tuple[Any] | None:
@@ -212,15 +230,16 @@ def _to_date(value: Any, _: DataType) -> tuple[Any] | None:
         case dt.datetime():
             plain = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
             return (plain.date(),) if plain.time() == dt.time() else None
-        case dt.date():
+        case dt.date() | pa.TimestampScalar():
             return (value,)
     raise _MismatchError
 
 
 def _to_timestamp(value: Any, dtype: DataType) -> tuple[Any] | None:
-    assert isinstance(dtype, TimeType)
     nanos = 0
     match value:
+        case pa.TimestampScalar():
+            return (from_nanos(value.value, zoned=dtype.root is Root.TIMESTAMP_LTZ),)
         case str():
             moment, nanos = _timestamp(value)
         case dt.datetime():
@@ -229,14 +248,7 @@ def _to_timestamp(value: Any, dtype: DataType) -> tuple[Any] | None:
             moment = dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001  midnight of no zone yet
         case _:
             raise _MismatchError
-    moment = _in_utc(moment) if dtype.root is Root.TIMESTAMP_LTZ or moment.tzinfo else moment
-    if dtype.root is Root.TIMESTAMP:
-        moment = moment.replace(tzinfo=None)
-    if nanos and dtype.precision > 6:
-        # Python's datetime ends at microseconds; Arrow reads the text to the nanosecond.
-        text = moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds") + f"{nanos:03d}"
-        return (text + ("Z" if dtype.root is Root.TIMESTAMP_LTZ else ""),)
-    return (moment,)
+    return (from_parts(_of_kind(moment, dtype), nanos),)
 
 
 def _to_time(value: Any, _: DataType) -> tuple[Any] | None:

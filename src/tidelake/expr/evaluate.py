@@ -23,12 +23,15 @@ from tidelake.expr.coerce import (
     INTEGERS,
     beside,
     common_type,
+    is_moment,
     is_number,
     is_text,
     meet,
     plain,
 )
+from tidelake.expr.constants import moment_of
 from tidelake.expr.functions import FUNCTIONS, Arguments, constant_of, find_function
+from tidelake.expr.moments import plain_value
 from tidelake.expr.node import Node, Scalar, walk
 from tidelake.expr.render import to_sql
 from tidelake.expr.scalar import (
@@ -110,7 +113,8 @@ def _evaluate(predicate: Predicate, columns: Columns, count: int) -> pa.BooleanA
     match predicate:
         case Compare(name, op, value):
             values = plain(find_column(columns, name))
-            return COMPARISONS[op](values, typed_scalar(value, values.type, name))
+            op, scalar = beside_column(op, value, values.type, name)
+            return COMPARISONS[op](values, scalar)
         case In(name, options):
             return _is_in(plain(find_column(columns, name)), name, options, count)
         case IsNull(name):
@@ -182,13 +186,16 @@ def _for_rows(part: Predicate, asked: pa.BooleanArray | None, columns: Columns, 
 
 def _is_in(values: pa.Array, name: str, options: Sequence[Any], count: int) -> pa.BooleanArray:
     scalars = [typed_scalar(option, values.type, name) for option in options if option is not None]
+    given = len(scalars)
+    scalars = [scalar for scalar in scalars if not _is_finer(scalar, values.type)]  # no value of the column is equal
     if pa.types.is_floating(values.type) or any(scalar.type != values.type for scalar in scalars):
-        found = reduce(pc.or_kleene, (pc.equal(values, scalar) for scalar in scalars), constant(False, count))
+        equals = (COMPARISONS["="](values, scalar) for scalar in scalars)
+        found = reduce(pc.or_kleene, equals, constant(False, count))
     else:
         found = pc.is_in(values, value_set=pa.array(scalars, values.type), skip_nulls=True)
     if not options:
         return constant(False, count)
-    unknown = constant(True, count) if len(scalars) < len(options) else pc.is_null(values)
+    unknown = constant(True, count) if given < len(options) else pc.is_null(values)
     return pc.or_kleene(pc.fill_null(found, False), pc.if_else(unknown, pa.scalar(None, pa.bool_()), False))
 
 
@@ -249,6 +256,8 @@ def literal_scalar(expr: Literal) -> pa.Scalar:
     if dtype is None:
         return pa.scalar(None)
     try:
+        if isinstance(expr.value, pa.TimestampScalar):
+            return _moment(expr.value, to_arrow(dtype))
         return pa.scalar(expr.value, to_arrow(dtype))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as cause:
         raise InvalidInputError(
@@ -529,10 +538,13 @@ def typed_scalar(value: Any, dtype: pa.DataType, name: str) -> pa.Scalar:
     Raises:
         InvalidInputError: it does not fit.
     """
+    value = plain_value(value)
     try:
+        if isinstance(value, str) and pa.types.is_timestamp(dtype):
+            value = moment_of(value, zoned=dtype.tz is not None)
         if isinstance(value, str) and not is_text(dtype):
             return pa.scalar(value).cast(dtype)
-        if isinstance(value, dt.datetime) and (pa.types.is_date32(dtype) or pa.types.is_timestamp(dtype)):
+        if isinstance(value, dt.datetime | pa.TimestampScalar) and is_moment(dtype):
             return _moment(value, dtype)
         if isinstance(value, float) and pa.types.is_integer(dtype) and not value.is_integer():
             raise TypeError("a fraction in a column of integers")  # Arrow would cut it off without a word
@@ -547,9 +559,38 @@ def typed_scalar(value: Any, dtype: pa.DataType, name: str) -> pa.Scalar:
         ) from cause
 
 
-def _moment(value: dt.datetime, dtype: pa.DataType) -> pa.Scalar:
+def beside_column(op: str, value: Any, dtype: pa.DataType, name: str) -> tuple[str, pa.Scalar]:
+    """A comparison of a column with a value, as one that Arrow makes exactly.
+
+    Arrow would bring the column to nanoseconds where the value has some, which the years before 1677 and after 2262 do
+    not survive: such a value lies between two values of the column, and equals none of them.
+
+    Raises:
+        InvalidInputError: the value does not fit the column's type.
+    """
+    scalar = typed_scalar(value, dtype, name)
+    if not _is_finer(scalar, dtype):
+        return op, scalar
+    micros = pa.timestamp("us", getattr(dtype, "tz", None))
+    if op in ("=", "!="):  # never, and wherever there is a value
+        return "<" if op == "=" else ">=", pa.scalar(_LEAST, micros)
+    return "<=" if op in ("<", "<=") else ">", pa.scalar(scalar.value // 1_000, micros)
+
+
+def _is_finer(scalar: pa.Scalar, dtype: pa.DataType) -> bool:
+    return isinstance(scalar, pa.TimestampScalar) and scalar.type.unit == "ns" and getattr(dtype, "unit", None) != "ns"
+
+
+_LEAST: Final = -(2**63)
+
+
+def _moment(value: dt.datetime | pa.TimestampScalar, dtype: pa.DataType) -> pa.Scalar:
     """Arrow would cut a point in time down to the column's unit without a word."""
-    exact = pa.scalar(value, pa.timestamp("us", getattr(dtype, "tz", None)))
+    zone = getattr(dtype, "tz", None)
+    if isinstance(value, pa.TimestampScalar):
+        exact = pa.scalar(value.value, pa.timestamp("ns", zone))
+    else:
+        exact = pa.scalar(value, pa.timestamp("us", zone))
     try:
         coarse = exact.cast(dtype)
     except pa.ArrowInvalid:

@@ -1,9 +1,8 @@
 """Conditions of a Polars query as ours, as far as they can be said.
 
 What comes out is never stronger than what went in: Polars applies its own condition to the rows afterwards, so that a
-part we do not understand is left out. Some things differ and are therefore not translated: NaN (greater than every
-number in Polars, equal to itself), comparisons between types, moments of different units (which Polars compares by the
-coarser one), and negation.
+part we do not understand is left out. Some things differ and are therefore not translated: comparisons between types,
+moments of different units (which Polars compares by the coarser one), and negation.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
+from tidelake.expr.moments import plain_value
 from tidelake.expr.tree import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
 from tidelake.spec.types import DataType, Field, Root, TimeType
 
@@ -25,8 +27,6 @@ _OPERATORS: Final = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">
 _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MICROSECONDS: Final = (4, 5, 6)
 """Precisions that are counted in the unit of Python's own datetimes."""
-_FLOAT_SAFE: Final = ("=", "<", "<=")
-"""Comparisons with a number that NaN fails in both worlds."""
 
 
 def weaker_predicate(expression: pl.Expr, fields: Sequence[Field]) -> Predicate | None:
@@ -57,9 +57,9 @@ def _translated(node: Any, types: Mapping[str, DataType]) -> Predicate | None:
 
 def _compared(name: str, op: str, node: Any, types: Mapping[str, DataType]) -> Predicate | None:
     values = _literal(node)
-    if values is None or len(values) != 1 or name not in types or not _fits(values[0], types[name], op):
+    if values is None or len(values) != 1 or name not in types or not _fits(values[0], types[name]):
         return None
-    return Compare(name, op, values[0])
+    return Compare(name, op, plain_value(values[0]))
 
 
 def _function(name: str, function: Any, arguments: Sequence[Any], types: Mapping[str, DataType]) -> Predicate | None:
@@ -73,7 +73,11 @@ def _function(name: str, function: Any, arguments: Sequence[Any], types: Mapping
             if values is None or len(values) > _IN_MAX:
                 return None
             wanted = [value for value in values if value is not None]
-            return In(name, tuple(wanted)) if all(_fits(value, types[name], "=") for value in wanted) else None
+            return (
+                In(name, tuple(map(plain_value, wanted)))
+                if all(_fits(value, types[name]) for value in wanted)
+                else None
+            )
         case {"Boolean": {"IsBetween": {"closed": "Both"}}} if len(arguments) == 2:
             low, high = _compared(name, ">=", arguments[0], types), _compared(name, "<=", arguments[1], types)
             return None if low is None or high is None else And((low, high))
@@ -86,8 +90,14 @@ def _function(name: str, function: Any, arguments: Sequence[Any], types: Mapping
 
 def _literal(node: Any) -> list[Any] | None:
     """The values of a constant: one, or those of a list. None where the node is no constant."""
-    if not isinstance(node, dict) or set(node) != {"Literal"}:
-        return None
+    cast = False
+    match node:
+        case {"Cast": {"expr": {"Literal": _}}} if len(node) == 1:
+            cast = True
+        case {"Literal": _} if len(node) == 1:
+            pass
+        case _:
+            return None
     import polars as pl
 
     try:
@@ -97,7 +107,9 @@ def _literal(node: Any) -> list[Any] | None:
     if len(series) == 1 and isinstance(series.dtype, pl.List):
         series = series.explode()
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_unit == "ns":
-        return None  # a datetime of Python would cut it
+        return list(series.to_arrow())  # a datetime of Python would cut it
+    if cast:
+        return None  # how it is compared depends on the type; only nanoseconds are written so
     values: list[Any] = series.to_list()
     return values
 
@@ -105,7 +117,7 @@ def _literal(node: Any) -> list[Any] | None:
 _INTEGER_BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
 
 
-def _fits(value: Any, dtype: DataType, op: str) -> bool:
+def _fits(value: Any, dtype: DataType) -> bool:
     """Whether both worlds compare a column of this type with this value alike."""
     root = dtype.root
     if root in _INTEGER_BITS:
@@ -113,8 +125,7 @@ def _fits(value: Any, dtype: DataType, op: str) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
     if root in (Root.FLOAT, Root.DOUBLE):
         # A FLOAT is compared as such in Polars, and widened here.
-        number = isinstance(value, float) and value == value and root is Root.DOUBLE
-        return number and op in _FLOAT_SAFE
+        return isinstance(value, float) and root is Root.DOUBLE
     if root is Root.BOOLEAN:
         return isinstance(value, bool)
     if root is Root.VARCHAR:
@@ -123,6 +134,9 @@ def _fits(value: Any, dtype: DataType, op: str) -> bool:
         return isinstance(value, bytes)
     if root is Root.DATE:
         return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+    if isinstance(value, pa.TimestampScalar):
+        nanos = isinstance(dtype, TimeType) and root is not Root.TIME and dtype.precision > _MICROSECONDS[-1]
+        return nanos and value.is_valid and (value.type.tz is not None) is (root is Root.TIMESTAMP_LTZ)
     if isinstance(dtype, TimeType) and root is not Root.TIME and isinstance(value, dt.datetime):
         zoned = root is Root.TIMESTAMP_LTZ
         return dtype.precision in _MICROSECONDS and (value.tzinfo is not None) is zoned

@@ -6,6 +6,7 @@ A function sees its arguments as arrays of one length; where Arrow's kernel take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 from tidelake.expr import decimals
 from tidelake.expr.cast import cast_arrow
-from tidelake.expr.coerce import INTEGERS, common_type, is_bytes, is_moment, is_number, is_text, meet
+from tidelake.expr.coerce import INTEGERS, common_type, has_nan, is_bytes, is_moment, is_number, is_text, meet
 
 HALF_UP: Final = "half_towards_infinity"
 _NOT_CONSTANT: Final = object()
@@ -239,14 +240,34 @@ def _ln(values: pa.Array) -> pa.Array:
     return pc.ln(pc.if_else(pc.greater(values, 0.0), values, pa.scalar(None, pa.float64())))
 
 
-def _extreme(kernel: Callable[..., Any]) -> Callable[[Arguments], pa.Array]:
-    """The greatest or least of the arguments that are not null."""
+def _greatest(given: Arguments) -> pa.Array:
+    """The greatest of the arguments that are not null; Arrow's kernel passes over NaN, which is greater than all."""
+    arrays = _alike(given)
+    found = _pick_extreme(pc.max_element_wise, arrays)
+    if not has_nan(found.type):
+        return found
+    some = reduce(pc.or_, (pc.fill_null(pc.is_nan(values), False) for values in arrays))
+    return pc.if_else(some, pa.scalar(math.nan, found.type), found)
 
-    def run(given: Arguments) -> pa.Array:
-        dtype = reduce(_common, (values.type for values in given.arrays))
-        return kernel(*(meet(values, dtype) for values in given.arrays), skip_nulls=True)
 
-    return run
+def _least(given: Arguments) -> pa.Array:
+    """The least of the arguments that are not null."""
+    return _pick_extreme(pc.min_element_wise, _alike(given))
+
+
+def _pick_extreme(kernel: Callable[..., Any], arrays: Sequence[pa.Array]) -> pa.Array:
+    dtype = arrays[0].type
+    # Arrow's kernels take neither moments with a zone nor booleans; numbers of the same order stand in for them.
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return kernel(*(values.view(pa.int64()) for values in arrays), skip_nulls=True).view(dtype)
+    if pa.types.is_boolean(dtype):
+        return kernel(*(values.cast(pa.int8()) for values in arrays), skip_nulls=True).cast(dtype)
+    return kernel(*arrays, skip_nulls=True)
+
+
+def _alike(given: Arguments) -> list[pa.Array]:
+    dtype = reduce(_common, (values.type for values in given.arrays))
+    return [meet(values, dtype) for values in given.arrays]
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -324,8 +345,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "exp": _one(_double(pc.exp)),
     "ln": _one(_double(_ln)),
     "power": Function(2, 2, _double(pc.power)),
-    "greatest": Function(2, None, _extreme(pc.max_element_wise)),
-    "least": Function(2, None, _extreme(pc.min_element_wise)),
+    "greatest": Function(2, None, _greatest),
+    "least": Function(2, None, _least),
     "isnan": _one(_isnan),
     "year": _one(_part(pc.year)),
     "quarter": _one(_part(pc.quarter)),

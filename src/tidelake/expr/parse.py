@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -25,6 +25,7 @@ from tidelake.expr import constants
 from tidelake.expr.evaluate import evaluate_scalar, matches
 from tidelake.expr.functions import ALIASES, FUNCTIONS
 from tidelake.expr.node import Scalar
+from tidelake.expr.render import quoted, to_sql
 from tidelake.expr.scalar import (
     NULL,
     Arithmetic,
@@ -172,7 +173,8 @@ def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr]
     if len(text) > TEXT_MAX:
         raise InvalidInputError("sql text is too long", length=len(text), limit=TEXT_MAX, hint="build it with tl.col")
     try:
-        return read((_SidedReader if sided else _Reader)(text, fields), _syntax(text))
+        reader = (_SidedReader if sided else _Reader)(text, fields)
+        return read(reader, _syntax(text, reader.names))
     except RecursionError as cause:
         raise _too_deep() from cause
 
@@ -186,10 +188,11 @@ def _too_deep() -> InvalidInputError:
 # ----------------------------------------------------------------------------------------------------------- syntax
 
 
-def _syntax(text: str) -> exp.Expr:
+def _syntax(text: str, names: Callable[[], Iterable[tuple[str, ...]]]) -> exp.Expr:
     dialect = _Dialect()
     try:
         tokens = _with_plain_strings(text, dialect.tokenize(text))
+        _refuse_quoted_names(text, tokens, names)
         depth = 0
         for token in tokens:
             depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
@@ -244,6 +247,32 @@ def _with_plain_strings(text: str, tokens: Iterable[Token]) -> list[Token]:
     return result
 
 
+def _refuse_quoted_names(text: str, tokens: Iterable[Token], names: Callable[[], Iterable[tuple[str, ...]]]) -> None:
+    """Other dialects have names in double quotes, Spark has texts: `"status" <> 'paid'` would hold for every row."""
+    suspects = [token for token in tokens if token.token_type in _TEXT_TOKENS and _is_double_quoted(text, token)]
+    if not suspects:
+        return
+    known = {".".join(path).lower(): path for path in names()}
+    for token in suspects:
+        path = known.get(token.text.lower())
+        if path is not None:
+            column, plain = ".".join(map(quoted, path)), to_sql(literal(token.text))
+            raise _misplaced(
+                text,
+                "text in double quotes is also the name of a column",
+                token.start,
+                f"write {column} for the column, {plain} for the text",
+                value=f'"{token.text}"',
+            )
+
+
+_TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
+
+
+def _is_double_quoted(text: str, token: Token) -> bool:
+    return '"' in (text[token.start], text[token.end])  # neighbours were joined: the first or the last of them
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -265,6 +294,10 @@ class _Reader:
         self.text = text
         self.fields = fields
         self.depth = 0
+
+    def names(self) -> Iterator[tuple[str, ...]]:
+        """What columns may be called, and their members by the whole path."""
+        return _paths(self.fields)
 
     # -------------------------------------------------------------------------------------------------- conditions
 
@@ -523,6 +556,8 @@ class _Reader:
             return None
         if not operand.is_string and dtype.root in _INTEGERS and not operand.this.isdigit():
             return None
+        if isinstance(dtype, TimeType) and dtype.root is not Root.TIME and not node.args["to"].expressions:
+            dtype = replace(dtype, precision=9)  # nobody said how many digits count: all of them
         return self._placed(node, lambda: constants.typed(operand.this, dtype))
 
     def _case(self, node: exp.Expr) -> Scalar:
@@ -633,6 +668,9 @@ class _Reader:
         raise self._unsupported(node)
 
     def _find(self, node: exp.Expr, fields: Sequence[Field], kind: str) -> Field:
+        if isinstance(node, exp.Literal):
+            hint = f"names are written without quotes or in backticks: {quoted(node.name)}"
+            raise self._error(node, f"text stands where the name of a {kind} belongs", hint, value=ascii(node.name))
         if not isinstance(node, exp.Identifier):
             raise self._unsupported(node)
         name = node.name
@@ -732,6 +770,13 @@ class _Reader:
 class _SidedReader(_Reader):
     """Knows the columns of two tables by their full names."""
 
+    def names(self) -> Iterator[tuple[str, ...]]:
+        for full, *members in _paths(self.fields):
+            yield (column_of(full), *members)
+            for word, side in SIDES.items():
+                if side == side_of(full):
+                    yield (word, column_of(full), *members)
+
     def _named(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
         side = SIDES.get(path[0].name.lower()) if len(path) > 1 else None
         if side is not None:
@@ -754,6 +799,13 @@ class _SidedReader(_Reader):
 
 _INTEGERS: Final = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _NUMBERS: Final = (*_INTEGERS, Root.DECIMAL, Root.FLOAT, Root.DOUBLE)
+
+
+def _paths(fields: Iterable[Field]) -> Iterator[tuple[str, ...]]:
+    for field in fields:
+        yield (field.name,)
+        if isinstance(field.type, RowType):
+            yield from ((field.name, *path) for path in _paths(field.type.fields))
 
 
 def _bare(node: exp.Expr) -> exp.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -10,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.expr.coerce import common_type, is_text, meet, monotone
-from tidelake.expr.evaluate import constant, literal_scalar, read_text, typed_scalar
+from tidelake.expr.coerce import common_type, has_nan, is_text, meet, monotone
+from tidelake.expr.evaluate import beside_column, constant, literal_scalar, read_text
 from tidelake.expr.scalar import ColumnRef, Literal
 from tidelake.expr.tree import (
     SAME,
@@ -33,7 +34,6 @@ from tidelake.expr.tree import (
 )
 
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", SAME: SAME}
-_ORDER = ("<", "<=", ">", ">=")
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -45,6 +45,9 @@ class Bounds:
     high: pa.Array
     null_count: pa.Array
     row_count: pa.Array
+    without_nan: bool = False
+    """Whether groups with bounds are known to have no NaN. Of most files that is not known: NaN is greater than every
+    number, but many writers leave it out of their bounds."""
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -> pa.BooleanArray:
@@ -71,12 +74,6 @@ def _may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -
             return _known(pc.less(bounds[name].null_count, bounds[name].row_count))
         case Not(StartsWith(name, prefix)) if name in bounds:
             return _some_start_otherwise(bounds[name], prefix)
-        case Not(Compare(name, op, value)) if op in _ORDER and name in bounds and _unordered(bounds[name], value):
-            return constant(False, count) if value is None else _some_value(bounds[name])
-        case Not(Test(ColumnRef(name), op, Literal(value)) | Test(Literal(value), op, ColumnRef(name))) if (
-            op in _ORDER and name in bounds and _unordered(bounds[name], value)
-        ):
-            return constant(False, count) if value is None else _some_value(bounds[name])
         case Not(part):
             negated = _negated(part)
             return constant(True, count) if negated is None else _may_match(negated, bounds, count)
@@ -127,7 +124,7 @@ def like_prefix(pattern: str) -> str:
 def _compare(bounds: Bounds, name: str, op: str, value: object, count: int) -> pa.BooleanArray:
     if value is None:
         return constant(False, count)  # a comparison with null is never true
-    scalar = typed_scalar(value, bounds.low.type, name)
+    op, scalar = beside_column(op, value, bounds.low.type, name)
     return _inside(bounds, op, _ordered(bounds.low), _ordered(bounds.high), scalar)
 
 
@@ -146,17 +143,21 @@ def _test(bounds: Bounds, name: str, op: str, value: Literal, count: int) -> pa.
 
 
 def _inside(bounds: Bounds, op: str, low: pa.Array, high: pa.Array, scalar: pa.Scalar) -> pa.BooleanArray:
+    if has_nan(scalar.type) and math.isnan(scalar.as_py()):
+        return _some_value(bounds)  # every number is less, and NaN is in few bounds
+    # NaN would be above the high bound.
+    bounded = bounds.without_nan or not has_nan(bounds.low.type)
     match op:
         case "=":
             inside = pc.and_(_known(pc.less_equal(low, scalar)), _known(pc.greater_equal(high, scalar)))
-        case "!=" if pa.types.is_floating(low.type):
-            inside = constant(True, len(low))  # a NaN differs from everything, and bounds may pass over it
-        case "!=":
-            inside = pc.invert(pc.fill_null(pc.and_(pc.equal(low, scalar), pc.equal(high, scalar)), False))
         case "<":
             inside = _known(pc.less(low, scalar))
         case "<=":
             inside = _known(pc.less_equal(low, scalar))
+        case _ if not bounded:
+            inside = constant(True, len(low))
+        case "!=":
+            inside = pc.invert(pc.fill_null(pc.and_(pc.equal(low, scalar), pc.equal(high, scalar)), False))
         case ">":
             inside = _known(pc.greater(high, scalar))
         case _:
@@ -178,11 +179,6 @@ def _some_start_otherwise(bounds: Bounds, prefix: str) -> pa.BooleanArray:
     # Between two texts of one prefix there are only texts of that prefix.
     both = pc.and_(pc.starts_with(bounds.low, pattern=prefix), pc.starts_with(bounds.high, pattern=prefix))
     return pc.and_(pc.invert(pc.fill_null(both, False)), _some_value(bounds))
-
-
-def _unordered(bounds: Bounds, value: object) -> bool:
-    """Whether NaN may be on one side: then neither < nor >= holds, and bounds say nothing about such rows."""
-    return isinstance(value, float) or bool(pa.types.is_floating(bounds.low.type))
 
 
 def _some_value(bounds: Bounds) -> pa.BooleanArray:

@@ -10,6 +10,9 @@ import math
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
+from tidelake.expr import moments
 from tidelake.expr.node import Node, Scalar
 from tidelake.expr.scalar import Arithmetic, Call, Cast, Coalesce, ColumnRef, Literal, Member, Negate, NullIf
 from tidelake.expr.tree import (
@@ -159,6 +162,10 @@ def _constant(value: Any, dtype: DataType | None = None) -> str:
             return "'" + "".join(_ESCAPES.get(each, each) for each in value) + "'"
         case bytes():
             return f"X'{value.hex()}'"
+        case pa.TimestampScalar() if value.type.tz is not None:
+            return f"TIMESTAMP_LTZ '{moments.shown(value)} UTC'"
+        case pa.TimestampScalar():
+            return f"TIMESTAMP '{moments.shown(value)}'"
         case dt.datetime() if value.tzinfo is not None:
             return f"TIMESTAMP_LTZ '{_moment(value.astimezone(dt.UTC))} UTC'"
         case dt.datetime():

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
 from tidelake.errors import InvalidInputError
 from tidelake.expr.node import Node, Scalar
 from tidelake.spec.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, DataType, DecimalType, Root, TimeType
@@ -153,6 +155,8 @@ def literal_type(value: Any) -> DataType | None:
             return STRING
         case bytes():
             return BYTES
+        case pa.TimestampScalar():
+            return TimeType(Root.TIMESTAMP if value.type.tz is None else Root.TIMESTAMP_LTZ, precision=9)
         case dt.datetime():
             return TimeType(Root.TIMESTAMP if value.tzinfo is None else Root.TIMESTAMP_LTZ, precision=6)
         case dt.date():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from tidelake.errors import InvalidInputError
@@ -85,12 +85,19 @@ class Sides:
 
     target: tuple[Field, ...]
     source: tuple[Field, ...]
+    known: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The columns of both sides, by their full names."""
+
+    def __post_init__(self) -> None:
+        for side, columns in ((TARGET, self.target), (SOURCE, self.source)):
+            for each in columns:
+                name = full_name(side, each.name)
+                self.known[name] = replace(each, name=name)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns of both sides by their full names."""
-        sides = ((TARGET, self.target), (SOURCE, self.source))
-        return tuple(replace(field, name=full_name(side, field.name)) for side, columns in sides for field in columns)
+        """The columns of both sides with their full names."""
+        return tuple(self.known.values())
 
     def condition(self, given: object) -> Predicate:
         """A condition: SQL text, or an expression built with `tl.col`.
@@ -123,7 +130,7 @@ class Sides:
         return renamed(lit(given).scalar, self._found)
 
     def _found(self, name: str) -> str:
-        known = {field.name for field in self.fields}
+        known = self.known
         side, dot, rest = name.partition(".")
         if dot and side in SIDES and full_name(SIDES[side], rest) in known:
             return full_name(SIDES[side], rest)
@@ -136,6 +143,4 @@ class Sides:
                 column=name,
                 hint=f'both sides have it: write col("{found[0]}") or col("{found[1]}")',
             )
-        raise InvalidInputError(
-            "column is not known", column=name, hint=f"columns are {', '.join(field.name for field in self.fields)}"
-        )
+        raise InvalidInputError("column is not known", column=name, hint=f"columns are {', '.join(known)}")

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.evaluate import evaluate_scalar, truth, typed_scalar
+from tidelake.expr.moments import is_fine, plain_value
 from tidelake.expr.node import Node, Scalar
 from tidelake.expr.scalar import ColumnRef, Literal, literal, literal_type
 from tidelake.expr.tree import (
@@ -41,7 +41,6 @@ from tidelake.spec.arrow_types import from_arrow, to_arrow
 from tidelake.spec.types import DataType, TimeType
 
 _LEAVES: Final = (Compare, In, IsNull, StartsWith)
-_ORDERED: Final = (bytes, dt.date, dt.time)
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -107,11 +106,11 @@ def literals(predicate: Predicate, column: str, dtype: DataType | None = None) -
         if options is None:
             continue
         typed = [_typed(value, column, dtype) for value in options if value is not None]
+        typed = [value for value in typed if not is_fine(value)]  # the column has no nanoseconds: nothing is equal
+        if any(isinstance(value, float) and (value == 0 or math.isnan(value)) for value in typed):
+            return None  # 0.0 and -0.0 are equal, and so is every NaN, but they do not hash alike
         found = _distinct(typed) if found is None else [value for value in found if value in typed]
-    # 0.0 and -0.0 are equal, but do not hash alike; NaN equals nothing.
-    if not found or any(isinstance(value, float) and (value == 0 or math.isnan(value)) for value in found):
-        return None
-    return tuple(found)
+    return tuple(found) if found else None
 
 
 # ------------------------------------------------------------------------------------------------------- simplified
@@ -187,8 +186,7 @@ def _negated(part: Predicate) -> Predicate:
             return _joined(And(tuple(map(_negated, parts))), ALWAYS, NEVER) if parts else ALWAYS
         case Unknown():
             return part
-        case Compare(column, op, value) if op in ("=", "!=") or isinstance(value, _ORDERED):
-            # A number, or a text that is read as one, may stand beside NaN, for which neither < nor >= is true.
+        case Compare(column, op, value):
             return Compare(column, _OPPOSITE[op], value)
     return Not(part)
 
@@ -223,10 +221,10 @@ def _as_literal(value: pa.Scalar) -> Literal | None:
     """The constant, if its type and value survive the way through Python."""
     if pa.types.is_null(value.type):
         return Literal(None)
-    if pa.types.is_nested(value.type) or (pa.types.is_timestamp(value.type) and value.type.unit == "ns"):
+    if pa.types.is_nested(value.type):
         return None
     dtype = from_arrow(value.type)
-    return literal(value.as_py(), dtype) if to_arrow(dtype) == value.type else None
+    return literal(plain_value(value), dtype) if to_arrow(dtype) == value.type else None
 
 
 def _constant(predicate: Predicate) -> tuple[bool | None] | None:
@@ -293,7 +291,7 @@ def _options(part: Predicate, column: str) -> list[Any] | None:
 
 
 def _typed(value: Any, column: str, dtype: DataType | None) -> Any:
-    return value if dtype is None else typed_scalar(value, to_arrow(dtype), column).as_py()
+    return value if dtype is None else plain_value(typed_scalar(value, to_arrow(dtype), column))
 
 
 def _distinct(values: list[Any]) -> list[Any]:

@@ -4,7 +4,8 @@
 neither true nor false, and a row is kept only where the whole is true. A comparison of a column with a constant is a
 `Compare`, which pruning understands best; anything more (`col("a") + 1 > col("b")`) is a `Test` of two scalars.
 
-Floating point follows IEEE 754 in every node: NaN equals nothing, itself included.
+Floating point is ordered in every node as Spark and Paimon order it: NaN equals itself and is greater than every
+number, and the two zeros are equal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidelake.errors import InvalidInputError
+from tidelake.expr.moments import plain_value
 from tidelake.expr.node import Node, Scalar
 from tidelake.expr.scalar import (
     NULL,
@@ -436,10 +438,10 @@ class Column(Term):
         return f"col({self.name!r})"
 
     def _compare(self, op: str, value: object) -> Predicate:
-        return super()._compare(op, value) if _is_expression(value) else Compare(self.name, op, value)
+        return super()._compare(op, value) if _is_expression(value) else Compare(self.name, op, plain_value(value))
 
     def is_in(self, values: Iterable[Any]) -> Predicate:
-        options = tuple(values)
+        options = tuple(map(plain_value, values))
         return super().is_in(options) if any(map(_is_expression, options)) else In(self.name, options)
 
     def is_null(self) -> Predicate:
@@ -491,6 +493,7 @@ def _scalar(value: Any) -> Scalar:
             return value
         case Predicate():
             return Truth(value)
+    value = plain_value(value)
     literal_type(value)  # refuses what no type holds
     return Literal(value)
 

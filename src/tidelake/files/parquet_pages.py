@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tidelake.errors import FormatError
 from tidelake.files.parquet_footer import MAGIC, Footer
+from tidelake.files.ranges import Range, join_ranges, read_at
 from tidelake.files.thrift import I32, I64, LIST, STRUCT, Struct, read_struct, write_struct
 from tidelake.io.fileio import InputFile
 
@@ -35,8 +36,6 @@ _PAGE_BYTES: Final = 1 << 20
 _CHUNKS_MAX: Final = 2048
 """Columns times row groups up to which a footer is taken apart: each costs Python time."""
 _INDEX_BYTES_MAX: Final = 16 << 20
-_GAP_BYTES: Final = 64 << 10
-"""Bytes that are read in vain rather than asking the storage twice."""
 
 # Numbers of the Parquet definition: fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk, ColumnMetaData.
 _VERSION, _SCHEMA, _FILE_ROWS, _GROUPS = 1, 2, 3, 4
@@ -148,7 +147,7 @@ class PagesOfFile:
             start = min(offset for offset, _ in ends)
             size = max(offset + length for offset, length in ends) - start
         _check(start >= len(MAGIC) and 0 < size <= _INDEX_BYTES_MAX and start + size <= self._footer.start)
-        data = _read_at(self._file, start, size)
+        data = read_at(self._file, start, size)
         if self._footer.sealed:
             _check(zlib.crc32(data) == self._footer.index_checksum)
             self._index = start, data
@@ -243,20 +242,12 @@ def _check(fine: object) -> None:
 
 
 class _Ranges:
-    """Ranges of a file, read in as few steps as their gaps allow."""
+    """Ranges of a file, read at once."""
 
-    def __init__(self, file: InputFile, ranges: Sequence[tuple[int, int]]) -> None:
-        self._starts: list[int] = []
-        self._data: list[bytes] = []
-        joined: list[list[int]] = []
-        for start, end in sorted(each for each in ranges if each[1] > each[0]):
-            if joined and start - joined[-1][1] <= _GAP_BYTES:
-                joined[-1][1] = max(joined[-1][1], end)
-            else:
-                joined.append([start, end])
-        for start, end in joined:
-            self._starts.append(start)
-            self._data.append(_read_at(file, start, end - start))
+    def __init__(self, file: InputFile, ranges: Sequence[Range]) -> None:
+        joined = join_ranges(ranges)
+        self._starts = [start for start, _ in joined]
+        self._data = [read_at(file, start, end - start) for start, end in joined]
 
     def bytes(self, start: int, end: int) -> bytes:
         """One of the ranges."""
@@ -265,11 +256,3 @@ class _Ranges:
         at = int(np.searchsorted(self._starts, start, side="right")) - 1
         first = start - self._starts[at]
         return self._data[at][first : first + end - start]
-
-
-def _read_at(file: InputFile, start: int, length: int) -> bytes:
-    file.seek(start)
-    data: Any = file.read(length)
-    if len(data) != length:
-        raise FormatError("file ends before its pages do", code="file-truncated", start=start, length=length)
-    return bytes(data)

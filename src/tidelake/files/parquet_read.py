@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from tidelake.errors import FormatError, UnsupportedError
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.tree import Predicate
+from tidelake.files.arrow_input import copy_ranges, open_natively
 from tidelake.files.column_stats import FLOATS, bounds_of_chunk
 from tidelake.files.groups import Group, bound_array
 from tidelake.files.parquet_footer import Footer, open_footer
 from tidelake.files.parquet_pages import PAGE_ROWS, PagesOfFile, Places, spread
 from tidelake.files.projection import Source, same_values
+from tidelake.files.ranges import Range
 from tidelake.io.fileio import InputFile
 from tidelake.spec.arrow_types import to_arrow
 from tidelake.spec.types import DataType, DecimalType, ElementType, MapType, Root, RowType, TimeType, VectorType
@@ -35,6 +37,8 @@ _PICKED_MAX: Final = 0.5
 """Share of the pages of a group from which on it is read whole."""
 _CODED_BYTES_MAX: Final = 6
 """Bytes of a row up to which a column of texts is taken for one of few values: their numbers, and a share of them."""
+_PADDING_BYTES: Final = 100
+"""Arrow looks that far beyond a column of an old writer, which may say that it is shorter than it is."""
 
 
 class ParquetSource:
@@ -56,15 +60,10 @@ class ParquetSource:
         self._file = file
         self._footer: Footer = open_footer(file, path=path)
         self._metadata = self._footer.metadata
-        self._opened = pq.ParquetFile(
-            file,
-            metadata=self._footer.readable,
-            page_checksum_verification=True,
-            pre_buffer=True,
-            arrow_extensions_enabled=False,
-            read_dictionary=[name for name in dictionaries if self._repeats(name)],
-        )
-        schema = self._opened.schema_arrow
+        self._dictionaries = self._repeating(dictionaries)
+        native = open_natively(file)
+        self._opened = None if native is None else self._open(native)
+        schema = self._schema()
         if len(set(schema.names)) != len(schema.names):
             raise FormatError("file has two columns of one name", path=path)
         self._columns: dict[str, tuple[int, pa.DataType]] = {}
@@ -76,12 +75,31 @@ class ParquetSource:
         if leaf != self._metadata.num_columns:
             raise UnsupportedError("Parquet file has columns of an unknown structure", path=path)
 
-    def _repeats(self, name: str) -> bool:
-        """Whether a column of texts is stored as few values and their numbers."""
+    def _open(self, file: pa.NativeFile) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            file,
+            metadata=self._footer.readable,
+            page_checksum_verification=True,
+            pre_buffer=not isinstance(file, pa.BufferReader),
+            arrow_extensions_enabled=False,
+            read_dictionary=self._dictionaries,
+        )
+
+    def _schema(self) -> pa.Schema:
+        opened = self._opened or self._open(pa.BufferReader(b""))  # the footer is all it looks at
+        return opened.schema_arrow
+
+    def _repeating(self, names: Collection[str]) -> list[str]:
+        """Those columns of texts that are stored as few values and their numbers."""
+        if not names:
+            return []
         schema = self._metadata.schema
         # A dotted name could as well be that of a member.
-        leaf = next((place for place in range(len(schema)) if schema.column(place).path == name), None)
-        if leaf is None or "." in name or schema.column(leaf).physical_type != "BYTE_ARRAY":
+        leaves = {schema.column(place).path: place for place in reversed(range(len(schema)))}
+        return [name for name in names if "." not in name and name in leaves and self._repeats(leaves[name])]
+
+    def _repeats(self, leaf: int) -> bool:
+        if self._metadata.schema.column(leaf).physical_type != "BYTE_ARRAY":
             return False
         chunks = [self._metadata.row_group(number).column(leaf) for number in range(self._metadata.num_row_groups)]
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
@@ -146,7 +164,7 @@ class ParquetSource:
         low, high = (bound_array([part[side] for part in parts], target) for side in (0, 1))
         if low is None or high is None:
             return None
-        return Bounds(low, high, pa.array([part[2] for part in parts], pa.int64()), rows)
+        return Bounds(low, high, pa.array([part[2] for part in parts], pa.int64()), rows, without_nan=True)
 
     # -- rows
 
@@ -212,13 +230,27 @@ class ParquetSource:
         return dict(zip(whole.column_names, whole.columns, strict=True))
 
     def _tables(self, group: Group, places: list[int], batch_rows: int) -> Iterator[pa.Table]:
-        reader = self._opened.reader
+        opened = self._opened or self._open(copy_ranges(self._file, self._footer.start, self._chunks(group, places)))
+        reader = opened.reader
         several = len(places) > 1  # one column is decoded sooner than it is handed to another thread
         if group.whole:
             yield reader.read_row_groups([group.number], column_indices=places, use_threads=several)
             return
         for batch in reader.iter_batches(batch_rows, [group.number], column_indices=places, use_threads=several):
             yield pa.Table.from_batches([batch])
+
+    def _chunks(self, group: Group, places: Sequence[int]) -> Iterator[Range]:
+        """Where the chunks of columns of a row group lie."""
+        stored = self._metadata.row_group(group.number)
+        padding = 0 if self._footer.sealed else _PADDING_BYTES
+        for leaf in places:
+            chunk = stored.column(leaf)
+            # Some writers say 0 where there is no dictionary.
+            start = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+            end = start + chunk.total_compressed_size
+            if not 0 <= start <= end <= self._footer.start:
+                raise FormatError("footer of the Parquet file names pages outside of it", path=self._path)
+            yield start, min(end + padding, self._footer.start)
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:

@@ -364,21 +364,27 @@ class _Pipeline:
 
     def _columns(self, table: pa.Table, sources: Sequence[Source]) -> dict[str, pa.ChunkedArray]:
         found = {}
+        stored = dict(zip(table.column_names, table.columns, strict=True))  # Arrow looks through all names for each
         for source in sources:
             target = to_arrow(source.field.type)
-            if source.found is None or source.found.name not in table.column_names:
+            column = None if source.found is None else stored.get(source.found.name)
+            if source.found is None or column is None:
                 found[source.field.name] = pa.chunked_array([pa.nulls(table.num_rows, target)])
                 continue
-            column = table.column(source.found.name)
             if pa.types.is_dictionary(column.type):
                 if column.type.value_type == target and same_values(source.found.type, source.field.type):
                     found[source.field.name] = column
                     continue
                 column = column.cast(column.type.value_type)
-            chunks = [
-                align(canonical(chunk, source.found.type), source.found.type, source.field.type, self._zone)
-                for chunk in column.chunks
-            ]
+            try:
+                chunks = [
+                    align(canonical(chunk, source.found.type), source.found.type, source.field.type, self._zone)
+                    for chunk in column.chunks
+                ]
+            except TidelakeError as error:
+                error.facts.setdefault("column", source.field.name)
+                error.facts.setdefault("path", self._path)
+                raise
             found[source.field.name] = pa.chunked_array(chunks, target)
         return found
 
@@ -431,10 +437,13 @@ def _among(places: npt.NDArray[np.int64], first: int, rows: int) -> npt.NDArray[
 
 
 def _with_dictionaries(schema: pa.Schema, arrays: Sequence[pa.ChunkedArray]) -> pa.Schema:
-    for index, array in enumerate(arrays):
-        if pa.types.is_dictionary(array.type):
-            schema = schema.set(index, schema.field(index).with_type(array.type))
-    return schema
+    if not any(pa.types.is_dictionary(array.type) for array in arrays):
+        return schema
+    fields = zip(schema, arrays, strict=True)
+    return pa.schema(
+        [field.with_type(array.type) if pa.types.is_dictionary(array.type) else field for field, array in fields],
+        schema.metadata,
+    )
 
 
 def _matching(where: Predicate, columns: dict[str, pa.ChunkedArray], rows: int) -> np.ndarray:

@@ -21,6 +21,9 @@ class Cache:
         self._bytes = 0
         self._lock = mutex()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cache, (self._bytes_max,)  # a copy reads for itself
+
     def get(self, key: Hashable) -> Any | None:
         """The value of a key, if it is still here."""
         with self._lock:

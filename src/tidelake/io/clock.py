@@ -5,9 +5,17 @@ Wall-clock time is only ever written down, never used to order commits: two mach
 
 from __future__ import annotations
 
+import re
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidelake.engine import session_zone
+from tidelake.errors import InvalidInputError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", re.ASCII)
 
 
 class Clock(Protocol):
@@ -44,6 +52,33 @@ def next_time_ms(clock: Clock, previous_ms: int | None) -> int:
     """The time to write into a new version: now, but always later than that of the version before it."""
     now = clock.now_ms()
     return now if previous_ms is None else max(now, previous_ms + 1)
+
+
+def moment_ms(moment: datetime) -> int:
+    """Milliseconds since 1970. A moment without a zone is in the local one; while a Spark session is active, in its.
+
+    Raises:
+        InvalidInputError: the zone of the session is not known here.
+    """
+    if moment.tzinfo is None:
+        zone = session_zone()
+        moment = moment.astimezone() if zone is None else moment.replace(tzinfo=_zone(zone))
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _zone(name: str) -> tzinfo:
+    """A zone by a name such as `Europe/Berlin`, `UTC`, `+02:00` or `GMT+2`, as Spark takes them."""
+    found = _OFFSET.fullmatch(name)
+    if found:
+        hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        return timezone(-offset if found[1] == "-" else offset)
+    try:
+        return UTC if name == "Z" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as cause:
+        raise InvalidInputError(
+            "time zone of the Spark session is not known", zone=name, hint="give the moment with a zone of its own"
+        ) from cause
 
 
 def local_time_ms(clock: Clock) -> int:

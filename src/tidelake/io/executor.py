@@ -1,8 +1,9 @@
 """The door for concurrency: run a function over many items, answers in order; or start one and ask for it later.
 
 Who calls `map` cannot tell how many threads there are, except by the time it takes. The first error in the order of the
-items is the one that is raised, whatever finished first. A started task runs beside its caller, or, where there is one
-thread only, before `start` returns: then everything happens in one order, which is what simulations need.
+items is the one that is raised, whatever finished first, once all that began have ended: whoever cleans up after it,
+or after an interrupt, finds nothing that is still being written. A started task runs beside its caller, or, where there
+is one thread only, before `start` returns: then everything happens in one order, which is what simulations need.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidelake.errors import InvalidInputError
 
 T = TypeVar("T")
 R = TypeVar("R")
 Found = TypeVar("Found", covariant=True)
+
+_LOOK_AGAIN_SECONDS = 1.0
 
 
 class Task(Protocol[Found]):
@@ -44,6 +48,71 @@ class Executor(Protocol):
         """Stop the threads; closing twice is fine."""
 
 
+class _Call(Generic[R]):
+    """One call of a function and its outcome: what `Future` is, but safe against an interrupt at any step.
+
+    `Future` waits on a condition, which is written in Python: an interrupt that arrives while the condition releases
+    its lock surfaces as "cannot release un-acquired lock", and one that arrives just after it acquired the lock leaves
+    it locked for ever. Here every step that acquires or waits for a lock is a single call into C.
+    """
+
+    def __init__(self, fn: Callable[[], R]) -> None:
+        self._fn: Callable[[], R] | None = fn
+        self._claim = threading.Lock()  # taken once, by whoever runs the call or cancels it
+        self._ended = threading.Lock()  # held until the call has an outcome
+        self._ended.acquire()
+        self._value: R
+        self._error: BaseException | None = None
+        self._done = False
+
+    def run(self) -> None:
+        """Call the function, unless it was cancelled."""
+        fn = self._fn
+        if fn is None or not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._value = fn()
+        except BaseException as error:  # noqa: BLE001 - raised again by result()
+            self._error = error
+        self._end()
+
+    def cancel(self) -> None:
+        """Let the call not begin; one that has begun goes on."""
+        if self._claim.acquire(blocking=False):
+            self._error = CancelledError()
+            self._end()
+
+    def done(self) -> bool:
+        """Whether the call has ended, well or not, or will never begin."""
+        return self._done
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the call ended with something that is not an `Exception`, as an interrupt is."""
+        return self._error is not None and not isinstance(self._error, Exception)
+
+    def wait(self) -> None:
+        """Wait until the call has ended."""
+        # Whoever waits takes the lock and keeps it, so that a second thread that waits has to look again by itself.
+        while not self._done:
+            self._ended.acquire(timeout=_LOOK_AGAIN_SECONDS)
+
+    def result(self) -> R:
+        """Wait for the call; what it returned, or the error it ended with."""
+        self.wait()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self = None  # type: ignore[assignment]  # noqa: PLW0642 - the traceback must not keep the call alive
+        return self._value
+
+    def _end(self) -> None:
+        self._fn = None
+        self._done = True
+        self._ended.release()
+
+
 class SerialExecutor:
     """One after the other in the calling thread."""
 
@@ -53,12 +122,11 @@ class SerialExecutor:
 
     def start(self, fn: Callable[[], R]) -> Task[R]:
         """Run `fn` now; its error, if any, is kept for whoever asks for the result."""
-        task: Future[R] = Future()
-        try:
-            task.set_result(fn())
-        except Exception as error:  # noqa: BLE001 - raised again by result()
-            task.set_exception(error)
-        return task
+        call = _Call(fn)
+        call.run()
+        if call.interrupted:
+            call.result()  # the interrupt belongs to the caller, whose thread this is
+        return call
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -72,16 +140,21 @@ class ThreadExecutor:
     many again: a long one must not keep a `map` waiting.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, waits: bool = True) -> None:
+        """A pool of so many threads. Without `waits` an interrupted `map` leaves those that run to `close`."""
         if workers < 1:
             raise InvalidInputError("executor needs at least one worker", workers=workers)
         self._workers = workers
+        self._waits = waits
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._beside: ThreadPoolExecutor | None = None
         self._pid = 0
         self._closed = False
         self._inside = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ThreadExecutor, (self._workers,)  # threads stay; a copy starts its own
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """The answers of `fn` in the order of the items.
@@ -101,12 +174,17 @@ class ThreadExecutor:
                 self._inside.task = False
 
         pool = self._started()
-        futures: list[Future[R]] = [pool.submit(task, item) for item in work]
+        calls = [_Call(partial(task, item)) for item in work]
         try:
-            return [future.result() for future in futures]
+            for call in calls:
+                self._submit(pool, call)
+            return [call.result() for call in calls]
         finally:
-            for future in futures:
-                future.cancel()
+            for call in calls:
+                call.cancel()
+            if self._waits:
+                for call in calls:
+                    call.wait()
 
     def start(self, fn: Callable[[], R]) -> Task[R]:
         """Run `fn` in a thread of its own as soon as one is free.
@@ -118,7 +196,9 @@ class ThreadExecutor:
         with self._lock:
             if self._beside is None:
                 self._beside = ThreadPoolExecutor(self._workers, thread_name_prefix="tidelake-beside")
-            return self._beside.submit(fn)
+            call = _Call(fn)
+            self._submit(self._beside, call)
+            return call
 
     def close(self) -> None:
         """Wait for running tasks and stop the threads."""
@@ -126,7 +206,22 @@ class ThreadExecutor:
             pools, self._pool, self._beside, self._closed = (self._pool, self._beside), None, None, True
         for pool in pools:
             if pool is not None and self._pid == os.getpid():
-                pool.shutdown(wait=True, cancel_futures=True)
+                pool.shutdown(wait=True)  # calls that have not begun are cancelled by `_run`
+
+    def _submit(self, pool: ThreadPoolExecutor, call: _Call[Any]) -> None:
+        try:
+            pool.submit(self._run, call)
+        except RuntimeError as error:
+            # A pool waits for the threads that it starts, on a condition as well (see `_Call`).
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
+
+    def _run(self, call: _Call[Any]) -> None:
+        if self._closed:
+            call.cancel()
+        else:
+            call.run()
 
     def _started(self) -> ThreadPoolExecutor:
         with self._lock:

@@ -123,6 +123,13 @@ class FileIO(Protocol):
     def root(self) -> str:
         """The location, fit to be shown: it holds no secret."""
 
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether a call that an interrupt ended has no effect any more that is not visible at once.
+
+        A request to an object store may still be on its way when the caller has given up.
+        """
+
     def read(self, path: str, *, limit: int | None = None) -> bytes:
         """The whole file.
 

@@ -118,12 +118,17 @@ class LocalFileIO:
         return self._root
 
     @property
+    def is_synchronous(self) -> bool:
+        """True: calls of the operating system end before the interrupt is raised."""
+        return True
+
+    @property
     def durability(self) -> Durability:
         """Whether writes wait for the disk."""
         return "fsync" if self._disk.fsync else "none"
 
     def __repr__(self) -> str:
-        return f"LocalFileIO({self._root!r})"
+        return f"LocalFileIO({getattr(self, '_root', '…')!r})"  # a debugger may ask while the constructor fails
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._posix, RealPosix):
@@ -300,10 +305,10 @@ class LocalFileIO:
         target = self._file(path)
         temporary = self._temporary(target)
         try:
-            self._write_new(temporary, data, sync=durable)
             try:
+                self._write_new(temporary, data, sync=durable)
                 self._posix.replace(temporary, target)
-            except OSError:
+            except BaseException:  # an interrupt too
                 self._unlink_quietly(temporary)
                 raise
             if durable:
@@ -321,10 +326,10 @@ class LocalFileIO:
         folder = os.path.dirname(target)
         temporary = self._temporary(target)
         try:
-            self._write_new(temporary, data, sync=True)
             try:
+                self._write_new(temporary, data, sync=True)
                 self._settle(folder)
-            except OSError:
+            except BaseException:  # an interrupt too
                 self._unlink_quietly(temporary)
                 raise
         except OSError as error:

@@ -80,8 +80,13 @@ class MemoryFileIO:
         """The location as `memory://name/path`."""
         return f"memory://{self._store.name}" + (f"/{self._prefix}" if self._prefix else "")
 
+    @property
+    def is_synchronous(self) -> bool:
+        """True: nothing outlives a call."""
+        return True
+
     def __repr__(self) -> str:
-        return f"MemoryFileIO({self.root!r})"
+        return f"MemoryFileIO({self.root if hasattr(self, '_store') else '…'!r})"
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(

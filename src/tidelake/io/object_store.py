@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidelake.errors import InvalidInputError, StorageError, TidelakeError, UnsupportedError
+from tidelake.io import aws
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.fileio import (
     BufferedOutput,
@@ -43,7 +45,7 @@ from tidelake.io.fileio import (
 )
 from tidelake.io.ids import Ids, SystemIds
 from tidelake.io.retry import RetryOptions, delays
-from tidelake.io.secrets import Secret, redact, reveal, scrub, wrap
+from tidelake.io.secrets import Secret, environment_secrets, redact, reveal, scrub, wrap
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 """The schemes of object stores, each with the store it means."""
@@ -60,6 +62,20 @@ PART_BYTES = 16 << 20
 _DELETE_BATCH = 1_000
 _PUBLISH_RETRY = RetryOptions(delay_min_ms=50, delay_max_ms=1_000, tries_min=1, tries_max=4)
 _STATUS = re.compile(r"status code: (\d{3})")
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "fd00:ec2::254")
+"""Where a machine in a cloud asks for the credentials of its role; a store does so when it knows of no others."""
+_CREDENTIALS = {
+    "s3": "give access_key_id and secret_access_key as storage options, or set AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE with boto3 installed; skip_signature=True reads a public bucket",
+    "gs": "give service_account as a storage option, or set GOOGLE_APPLICATION_CREDENTIALS; skip_signature=True reads a"
+    " public bucket",
+    "az": "give account_key or sas_key as a storage option, or set AZURE_STORAGE_ACCOUNT_KEY; skip_signature=True reads"
+    " a public container",
+}
+_NO_CONDITION = (
+    "use a store that has conditional puts (If-None-Match), and leave its storage option conditional_put as it is;"
+    " unsafe.commit does not help where the store refuses them"
+)
 _CLIENT_KEYS = frozenset({"allow_http", "allow_invalid_certificates", "timeout", "connect_timeout", "read_timeout"})
 _OPTION_PREFIX = re.compile(r"^(fs\.)?(s3a?|gs|gcs|azure|abfs)[._]|^fs\.")
 # Names that users of Paimon, Hadoop and the command-line tools know, by what the store calls them.
@@ -109,12 +125,11 @@ class ObjectStoreFileIO:
             InvalidInputError: the library is not installed, or an option is not known to the store.
         """
         kind = SCHEMES[scheme]
-        options = wrap(storage or {})
-        secrets = tuple(value for value in options.values() if isinstance(value, Secret))
-        store, once, exceptions = _open_stores(kind, bucket, options, secrets)
-        self._options = options
+        self._options = options = wrap(storage or {})
         self._scheme = scheme
         self._bucket_name = bucket
+        secrets = (*(value for value in options.values() if isinstance(value, Secret)), *environment_secrets())
+        store, once, exceptions = _open_stores(kind, bucket, options, secrets)
         self._bind(
             normalize(prefix),
             _Bucket(
@@ -132,16 +147,24 @@ class ObjectStoreFileIO:
         return join(self._bucket.url, self._prefix)
 
     @property
+    def is_synchronous(self) -> bool:
+        """False: a request may reach the store after its caller has given up."""
+        return False
+
+    @property
     def storage_options(self) -> dict[str, object]:
         """The options it was opened with; credentials among them are wrapped."""
         return dict(self._options)
 
     def __repr__(self) -> str:
-        return f"ObjectStoreFileIO({self.root!r}, {redact(self._options)!r})"
+        # A debugger may ask while the constructor fails.
+        made = hasattr(self, "_bucket")
+        return f"ObjectStoreFileIO({self.root if made else '…'!r}, {redact(getattr(self, '_options', {}))!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A Secret among the options refuses to be pickled, and so does the FileIO that holds it.
-        return _reopen, (self._scheme, self._bucket_name, self._prefix, self._options)
+        # Credentials stay: whoever opens the copy has those of its own environment.
+        plain = {key: value for key, value in self._options.items() if not isinstance(value, Secret)}
+        return _reopen, (self._scheme, self._bucket_name, self._prefix, plain)
 
     # -- reading
 
@@ -382,8 +405,9 @@ class ObjectStoreFileIO:
 
     @property
     def _errors(self) -> tuple[type[BaseException], ...]:
-        # Besides its own tree the library raises built-in errors for missing objects and refused arguments.
-        return (self._bucket.exceptions.BaseError, OSError, ValueError)
+        # Besides its own tree the library raises built-in errors for missing objects, refused arguments and what a
+        # store cannot do.
+        return (self._bucket.exceptions.BaseError, OSError, ValueError, NotImplementedError)
 
     def _key(self, path: str) -> str:
         return join(self._prefix, file_path(path))
@@ -447,14 +471,17 @@ class ObjectStoreFileIO:
         no_bucket = "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
         if isinstance(error, FileNotFoundError) and not writing and not no_bucket:
             return not_found(shown)
+        if _asked_for_credentials(error):
+            reason, hint = _reason(error, self._bucket.secrets), _CREDENTIALS[SCHEMES[self._scheme]]
+            return StorageError("no credentials found", code="no-credentials", path=shown, reason=reason, hint=hint)
         status = _status_of(error)
         code, hint = None, "check the connection and the store, then try again"
         if no_bucket:
             code, hint = "bucket-not-found", "create the bucket first, or correct its name"
         elif status in (401, 403):
             code, hint = "storage-denied", "check the credentials in the storage options and what they may do"
-        elif status == 501 or isinstance(error, self._bucket.exceptions.NotSupportedError):
-            code, hint = "no-exclusive-create", "use a store with conditional puts (If-None-Match), or a catalog lock"
+        elif status == 501 or isinstance(error, (self._bucket.exceptions.NotSupportedError, NotImplementedError)):
+            code, hint = "no-exclusive-create", _NO_CONDITION
         return StorageError(message, code=code, path=shown, reason=_reason(error, self._bucket.secrets), hint=hint)
 
 
@@ -521,10 +548,11 @@ def _open_stores(
         ) from error
     make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[kind]
     config, client = _configure(kind, reveal(options))
+    more = _profile(config) if kind == "s3" else {}
     try:
         return (
-            make(bucket, config=config, client_options=client),
-            make(bucket, config=config, client_options=client, retry_config=_no_retry()),
+            make(bucket, config=config, client_options=client, **more),
+            make(bucket, config=config, client_options=client, retry_config=_no_retry(), **more),
             exceptions,
         )
     except exceptions.UnknownConfigurationKeyError as error:
@@ -539,6 +567,18 @@ def _open_stores(
         ) from None
 
 
+def _profile(config: dict[str, object]) -> dict[str, Any]:
+    """Take a profile of AWS out of the settings and make it what gives the store its credentials."""
+    wanted = aws.is_wanted(config, os.environ)
+    named = [config.pop(name) for name in (aws.PROFILE, f"aws_{aws.PROFILE}") if name in config]
+    found = aws.find_profile(str(named[0]) if named else None) if wanted else None
+    if found is None:
+        return {}
+    if found.region and not {"region", "aws_region"} & set(config):
+        config["region"] = found.region
+    return {"credential_provider": found}
+
+
 def _no_retry() -> dict[str, object]:
     return {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
@@ -547,9 +587,13 @@ def _configure(kind: str, options: Mapping[str, object]) -> tuple[dict[str, obje
     """Options by the names of the library: for the store, and for its HTTP client."""
     config: dict[str, object] = {}
     client: dict[str, object] = {}
+    if _truth(os.environ.get("AWS_ALLOW_HTTP", "")):
+        client["allow_http"] = True
     for given, value in options.items():
         name = _OPTION_PREFIX.sub("", given.lower()).replace("-", "_").replace(".", "_")
         name = _ALIASES[kind].get(name, name)
+        if name.removeprefix("aws_") in _CLIENT_KEYS:
+            name = name.removeprefix("aws_")
         if name == "path_style_access":
             config["virtual_hosted_style_request"] = not _truth(value)
         elif name in _CLIENT_KEYS:
@@ -575,12 +619,17 @@ def _is_certain(error: BaseException) -> bool:
     status = _status_of(error)
     if status is not None:
         return status == 501 or (400 <= status < 500 and status not in (408, 409, 412, 425, 429))
-    return isinstance(error, ValueError) or _was_not_sent(error)
+    return isinstance(error, (ValueError, NotImplementedError)) or _was_not_sent(error)
 
 
 def _was_not_sent(error: BaseException) -> bool:
     """Whether no connection was made, so that the store never saw the request."""
-    return "kind: Connect" in str(error)
+    return "kind: Connect" in str(error) or _asked_for_credentials(error)
+
+
+def _asked_for_credentials(error: BaseException) -> bool:
+    """Whether it was the machine that was asked for credentials, and not the store that was asked for an object."""
+    return any(place in str(error) for place in _METADATA)
 
 
 def _reason(error: BaseException, secrets: tuple[Secret, ...]) -> str:

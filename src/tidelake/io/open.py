@@ -43,7 +43,7 @@ def open_fileio(
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise InvalidInputError("location holds a control character", hint=f"use {_KNOWN}")
     options = dict(storage or {})
-    if text.startswith("file:"):
+    if text[:5].lower() == "file:":
         return _open_folder(_folder_of_url(text), options, env)
     url = _URL.fullmatch(text)
     if url is None:
@@ -75,10 +75,12 @@ def reopening(io: FileIO) -> tuple[str, dict[str, object]]:
 
 def _folder_of_url(url: str) -> str:
     """The folder of `file:///folder`, also in the form `file:/folder` that Java writes."""
-    rest = url.removeprefix("file:")
+    rest = url[5:]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
+            # Without what stands before it, which may be a password.
+            host = host.rpartition("@")[2]
             raise InvalidInputError("file location names a host", host=host, hint="use file:///folder")
         rest = slash + path
     folder = unquote(rest)
@@ -98,6 +100,8 @@ def _open_folder(folder: str, options: dict[str, object], env: Env | None) -> Fi
 def _open_memory(rest: str, options: dict[str, object], env: Env | None) -> FileIO:
     _refuse_rest(options, "none")
     name, _, path = rest.partition("/")
+    if "@" in name:
+        raise _holds_credentials("memory")
     store = MemoryFileIO(name or None, clock=env.clock if env else None)
     return store.sub(path.strip("/")) if path.strip("/") else store
 
@@ -107,11 +111,8 @@ def _open_bucket(scheme: str, rest: str, options: dict[str, object], env: Env | 
     if scheme in ("abfs", "abfss") and "@" in place:
         place, _, host = place.partition("@")
         options.setdefault("account_name", host.partition(".")[0])
-    # Not shown: what is wrong with it may be that it holds a password.
     if "@" in place or "?" in rest or "#" in rest:
-        raise InvalidInputError(
-            "location holds credentials or parameters", scheme=scheme, hint="give credentials as storage options"
-        )
+        raise _holds_credentials(scheme)
     if not place:
         raise InvalidInputError("location names no bucket", scheme=scheme, hint=f"use {scheme}://bucket/path")
     return ObjectStoreFileIO(
@@ -121,6 +122,13 @@ def _open_bucket(scheme: str, rest: str, options: dict[str, object], env: Env | 
         storage=options,
         clock=env.clock if env else None,
         ids=env.ids if env else None,
+    )
+
+
+def _holds_credentials(scheme: str) -> InvalidInputError:
+    # Not shown: what is wrong with it may be that it holds a password.
+    return InvalidInputError(
+        "location holds credentials or parameters", scheme=scheme, hint="give credentials as storage options"
     )
 
 

@@ -7,6 +7,7 @@ libraries passes `scrub` before it reaches an error message.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
@@ -14,6 +15,8 @@ from typing import NoReturn
 from tidelake.errors import InvalidInputError
 
 MASK = "***"
+_LONG = 8
+"""Characters of a secret that is masked wherever it stands."""
 
 _SENSITIVE = re.compile(
     r"secret|token|passw(or)?d|passphrase|pwd|credential|bearer|authori[sz]ation|signature|\bsig\b"
@@ -82,6 +85,14 @@ def reveal(options: Mapping[str, object]) -> dict[str, object]:
     return {key: value.reveal() if isinstance(value, Secret) else value for key, value in options.items()}
 
 
+def environment_secrets() -> tuple[Secret, ...]:
+    """What variables of the environment hold that a library may use and repeat in its messages."""
+    stores = ("AWS_", "GOOGLE_", "AZURE_")
+    return tuple(
+        Secret(value) for key, value in os.environ.items() if key.startswith(stores) and is_sensitive(key) and value
+    )
+
+
 def redact(options: Mapping[str, object]) -> dict[str, str]:
     """A copy fit to be shown."""
     return {
@@ -96,7 +107,10 @@ def _hidden(key: str, value: object) -> bool:
 
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
     """The text without these secrets, without user names in URLs and without values of URL parameters."""
-    for secret in secrets:
-        if secret.reveal():
-            text = text.replace(secret.reveal(), MASK)
+    for hidden in sorted({secret.reveal() for secret in secrets}, key=len, reverse=True):
+        if len(hidden) >= _LONG:
+            text = text.replace(hidden, MASK)
+        elif hidden:
+            # A short one is part of many words that say nothing of it, and masking those would tell its letters.
+            text = re.sub(rf"(?<!\w){re.escape(hidden)}(?!\w)", MASK, text)
     return _QUERY.sub(rf"\1={MASK}", _USERINFO.sub(f"{MASK}@", text))

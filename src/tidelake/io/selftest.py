@@ -64,7 +64,7 @@ def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
 
     if len(payloads) == 1:
         return [io.create_exclusive(path, payloads[0])]
-    executor = ThreadExecutor(len(payloads))
+    executor = ThreadExecutor(len(payloads), waits=False)  # those at the barrier end only after `abort`
     try:
         return executor.map(create, payloads)
     except RuntimeError as error:

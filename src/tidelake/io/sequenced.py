@@ -4,12 +4,16 @@
 existence of a version *is* its commit, and versions are never edited.
 
 `LATEST` and `EARLIEST` are hints. A hint is believed only after looking: its version exists and its neighbour does not.
-A stale, empty, broken or missing hint changes the speed of an answer, never the answer.
+A stale, empty, broken or missing hint changes the speed of an answer, never the answer. Versions go from the lowest on:
+one that is there after the look at those above it was the highest at that look, however many came and went meanwhile.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tidelake.errors import FormatError, InvalidInputError, TidelakeError
 from tidelake.io.clock import Clock, SystemClock
@@ -19,12 +23,16 @@ LATEST = "LATEST"
 EARLIEST = "EARLIEST"
 DOCUMENT_BYTES_MAX = 16 << 20
 
+Found = TypeVar("Found")
+
 _ID_MAX = 2**63 - 1
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _HINT_BYTES_MAX = 64
 _HINT_TRIES = 3
 _HINT_PAUSE_S = 0.001
 _STEPS_MAX = 8
+_LISTINGS_MAX = 8
+"""How often the folder is listed anew because the highest version of the listing went meanwhile."""
 
 
 class SequencedStore:
@@ -84,12 +92,18 @@ class SequencedStore:
             StorageError: the storage failed.
         """
         hinted = self._read_hint(LATEST)
-        if hinted is not None and self.exists(hinted):
+        if hinted is not None:
             # Commits after a crash, or two that wrote their hints in turn, leave the hint a little behind.
             for version in range(hinted, hinted + _STEPS_MAX):
                 if not self.exists(version + 1):
-                    return version
-        return max(self.ids(), default=None)
+                    if self.exists(version):
+                        return version
+                    break
+        for _ in range(_LISTINGS_MAX):
+            newest = max(self.ids(), default=None)
+            if newest is None or not self._hints or self.exists(newest):  # what has no hints never goes
+                break
+        return newest
 
     def earliest_id(self) -> int | None:
         """The lowest version, or None when there is none.
@@ -101,6 +115,27 @@ class SequencedStore:
         if hinted is not None and self.exists(hinted) and (hinted == 0 or not self.exists(hinted - 1)):
             return hinted
         return min(self.ids(), default=None)
+
+    def walk(self, first: int, last: int, find: Callable[[int], Found | None]) -> Iterator[tuple[int, Found | None]]:
+        """The versions from `first` up to `last`, as `find` reads them; of a gap only the first, as None.
+
+        One document with a number far above the others must not make a walk a long one: where a version is missing,
+        the folder is listed, once.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        version, listed = first, None
+        while version <= last:
+            found = find(version)
+            yield version, found
+            if found is None and listed is None:
+                listed = self.ids()
+            if listed is None:
+                version += 1
+            else:
+                place = bisect_right(listed, version)
+                version = listed[place] if place < len(listed) else last + 1
 
     def read(self, version: int) -> bytes:
         """The document of a version, a JSON object.

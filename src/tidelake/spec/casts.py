@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Final
 
+from tidelake.errors import InvalidInputError
 from tidelake.spec.types import (
     LENGTH_MAX,
     DataType,
@@ -68,6 +69,7 @@ _MATRIX: Final = {
     Root.ROW:           "E E - - - - - - - - - - - - - -",
 }  # fmt: skip
 
+_TEXTS: Final = frozenset({Root.CHAR, Root.VARCHAR})
 _LETTERS: Final = {"I": CastRule.IMPLICIT, "E": CastRule.EXPLICIT, "-": CastRule.REFUSED}
 _RULES: Final = {
     (source, target): letter
@@ -85,6 +87,11 @@ def cast_rule(source: DataType, target: DataType) -> CastRule:
         unbounded = isinstance(target, LengthType) and target.length == LENGTH_MAX
         return CastRule.EXPLICIT if unbounded else CastRule.REFUSED
     return _LETTERS[letter]
+
+
+def may_fail(source: DataType, target: DataType) -> bool:
+    """Whether values of the one type may have no counterpart in the other: a text can be anything."""
+    return source.root in _TEXTS and target.root not in _TEXTS | {Root.BINARY, Root.VARBINARY}
 
 
 def same_type(one: DataType, other: DataType) -> bool:
@@ -117,6 +124,35 @@ _BRACKETS: Final = {
 }
 _DATE: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.\d{1,9})?)?", re.ASCII)
+
+
+def default_text(value: object, *, column: str) -> str | None:
+    """The text of a default value; a number, flag, date or time has an obvious one, None stands for no default.
+
+    Raises:
+        InvalidInputError: the value has no such text.
+    """
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
+        case dt.datetime() if value.tzinfo is None:
+            return value.isoformat(" ")
+        case dt.date() | dt.time() if not isinstance(value, dt.datetime):
+            return value.isoformat()
+        case Decimal() if value.is_finite():
+            return format(value, "f")
+        case int():
+            return str(int(value))
+        case float():
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), repr(float(value)))
+    raise InvalidInputError(
+        "default value has no obvious text",
+        column=column,
+        got=f"{type(value).__name__} {value!r}"[:100],
+        hint='write it as text, such as "5" or "2026-01-31 00:00:00"',
+    )
 
 
 def is_default_for(dtype: DataType, text: str) -> bool:

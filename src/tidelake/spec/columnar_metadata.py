@@ -74,7 +74,9 @@ def _parquet(file: BinaryIO, most: int) -> _Opened:
     stored = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
     # A value that is stored once may be meant by every row, so that the more is stored the fewer rows are read at once.
     at_once = max(1, min(65_536, most // max(1, stored)))
-    return meta.num_rows, reader.schema_arrow, reader.iter_batches(batch_size=at_once)
+    # On this thread: one of Arrow's would abort the process if it let go of the file while the interpreter ends.
+    pieces = reader.iter_batches(batch_size=at_once, use_threads=False)
+    return meta.num_rows, reader.schema_arrow, pieces
 
 
 def _orc(file: BinaryIO) -> _Opened:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidelake.spec.json_doc import dump, get_int, parse_object, unknown_members
+from tidelake.spec.json_doc import encode_document, get_int, parse_object, unknown_members
 
 _NEXT_SNAPSHOT: Final = "nextSnapshot"
 _READ_TIME: Final = "tidelakeReadTimeMillis"
@@ -47,4 +47,4 @@ def consumer_to_json(consumer: Consumer) -> bytes:
     own = {_NEXT_SNAPSHOT: consumer.next_snapshot}
     if consumer.read_ms is not None:
         own[_READ_TIME] = consumer.read_ms
-    return dump(own | dict(consumer.unknown))
+    return encode_document(own | dict(consumer.unknown), consumer, consumer_from_json)

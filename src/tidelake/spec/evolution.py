@@ -5,24 +5,41 @@ changed. Field ids are never used twice: a new field takes ids above `highest_fi
 dropped one takes its id to the grave. Options that name a renamed column follow it.
 
 A nested field is addressed by its path: names of ROW members, `element` for what an ARRAY holds, `value` for what a MAP
-maps to. Keys of a MAP, and what a MULTISET or VECTOR holds, do not evolve.
+maps to. Keys of a MAP, and what a MULTISET or VECTOR holds, do not evolve. A new name has no dot, since nothing could
+address it; given with the way to the field that it replaces, it means the name behind the last dot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.casts import CastRule, cast_rule, is_default_for
-from tidelake.spec.option_rules import flag_option, names_option, option_change_problem, rename_in_options
-from tidelake.spec.schema import SCHEMA_VERSION, SYSTEM_FIELD_ID_MIN, Schema, number_column, schema_violations
+from tidelake.spec.casts import CastRule, cast_rule, default_text, is_default_for, may_fail
+from tidelake.spec.option_rules import (
+    flag_option,
+    moves_partitions,
+    names_option,
+    option_change_problem,
+    rename_in_options,
+)
+from tidelake.spec.schema import (
+    SCHEMA_VERSION,
+    SYSTEM_FIELD_ID_MIN,
+    Schema,
+    number_column,
+    schema_violations,
+    text_or_none,
+)
 from tidelake.spec.type_codec import parse_type
 from tidelake.spec.types import DataType, ElementType, Field, MapType, Root, RowType, walk, with_nullable
 
 ColumnPath: TypeAlias = str | Sequence[str]
-"""A top-level column by its name, or a nested field by the names on the way to it."""
+"""A column by its name, or a nested field by the names on the way to it: as a sequence, or as one text with dots.
+
+A text with dots that is the name of a column means that column.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +76,7 @@ class AddColumn:
     path: ColumnPath
     type: DataType | str
     description: str | None = None
-    default: str | None = None
+    default: object = None
     position: Position | None = None
 
 
@@ -109,7 +126,8 @@ class UpdateDefault:
     """Set the value written where none is given, or with None remove it. Old rows do not change."""
 
     path: ColumnPath
-    default: str | None
+    default: object
+    """A text, or a number, flag, date or time that has an obvious one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,25 +267,51 @@ def _apply_one(draft: _Draft, change: Change) -> _Draft:
         case RenameColumn():
             return _rename(draft, change)
         case DropColumn(path):
-            return _drop(draft, _parts(path))
+            return _drop(draft, _parts(draft, path))
         case UpdateType():
             return _update_type(draft, change)
         case UpdateNullability(path, nullable):
-            return _update_nullability(draft, _parts(path), nullable)
+            return _update_nullability(draft, _parts(draft, path), nullable)
         case UpdateComment(path, comment):
-            return _update_field(draft, _parts(path), lambda field: replace(field, description=comment))
+            parts = _parts(draft, path)
+            text = text_or_none(comment, "comment of a column", column=_shown(parts))
+            return _update_field(draft, parts, lambda field: replace(field, description=text))
         case UpdateDefault(path, default):
-            _refuse_nested_default(_parts(path), default)
-            return _update_field(draft, _parts(path), lambda field: _with_default(field, default))
+            parts = _parts(draft, path)
+            _refuse_nested_default(parts, default)
+            return _update_field(draft, parts, lambda field: _with_default(field, default))
         case MoveColumn(path, position):
-            return _move(draft, _parts(path), position)
+            return _move(draft, _parts(draft, path), position)
         case SetOption(key, value):
             return _set_option(draft, key, value)
         case RemoveOption(key):
             return _remove_option(draft, key)
         case UpdateTableComment(comment):
-            return replace(draft, comment=comment)
+            return replace(draft, comment=text_or_none(comment, "comment of the table"))
     assert_never(change)
+
+
+def doubtful_casts(before: Schema, after: Schema) -> tuple[tuple[str, DataType, DataType], ...]:
+    """The columns, nested ones too, that got a type which values of the old one may not fit, with both types."""
+    old = {column.id: column.type for column in before.fields}
+    pairs = (pair for each in after.fields if each.id in old for pair in _leaves(each.name, old[each.id], each.type))
+    return tuple((name, source, target) for name, source, target in pairs if may_fail(source, target))
+
+
+def _leaves(name: str, old: DataType, new: DataType) -> Iterator[tuple[str, DataType, DataType]]:
+    """What a column holds, before and after: the column itself, or whatever it has inside."""
+    match old, new:
+        case RowType(fields=before), RowType(fields=after):
+            types = {member.id: member.type for member in before}
+            for member in after:
+                if member.id in types:
+                    yield from _leaves(f"{name}.{member.name}", types[member.id], member.type)
+        case ElementType(element=before), ElementType(element=after):
+            yield from _leaves(f"{name}.element", before, after)
+        case MapType(value=before), MapType(value=after):
+            yield from _leaves(f"{name}.value", before, after)
+        case _:
+            yield name, old, new
 
 
 def _check(before: Schema, after: Schema) -> None:
@@ -285,11 +329,34 @@ def _check(before: Schema, after: Schema) -> None:
 Fields: TypeAlias = tuple[Field, ...]
 
 
-def _parts(path: ColumnPath) -> tuple[str, ...]:
-    parts = (path,) if isinstance(path, str) else tuple(path)
+def _parts(draft: _Draft, path: ColumnPath) -> tuple[str, ...]:
+    if not isinstance(path, str):
+        parts = tuple(path)
+    elif any(column.name == path for column in draft.fields):
+        parts = (path,)
+    else:
+        parts = tuple(path.split("."))
     if not parts:
         raise InvalidInputError("column path is empty")
+    if not all(isinstance(part, str) for part in parts):
+        raise InvalidInputError("name of a column is not a text", got=repr(path)[:100])
     return parts
+
+
+def _new_name(path: tuple[str, ...], name: str) -> str:
+    """The name that the field at the path is to have; one that nothing could address is refused."""
+    own = _own_name(path, name)
+    if "." in own:
+        hint = "give the name alone; a column cannot move into or out of a ROW"
+        raise InvalidInputError("a new name has a dot in it", column=_shown(path), name=name, hint=hint)
+    return own
+
+
+def _own_name(path: tuple[str, ...], name: str) -> str:
+    """The name of a field beside the one at the path, which may be given with the way to it."""
+    if not isinstance(name, str):
+        raise InvalidInputError("name of a column is not a text", column=_shown(path), got=repr(name)[:100])
+    return name.removeprefix(f"{_shown(path[:-1])}.") if len(path) > 1 else name
 
 
 def _shown(path: Sequence[str]) -> str:
@@ -367,14 +434,17 @@ def _highest_id(fields: Fields) -> int:
 
 
 def _add(draft: _Draft, change: AddColumn) -> _Draft:
-    path = _parts(change.path)
+    path = _parts(draft, change.path)
     dtype = parse_type(change.type) if isinstance(change.type, str) else change.type
+    if len(path) > 1:
+        _new_name(path, path[-1])
     if not dtype.nullable:
         hint = "add it as nullable: rows written before have no value for it"
         raise InvalidInputError("an added column must be nullable", column=_shown(path), hint=hint)
     _refuse_nested_default(path, change.default)
     numbered, following = number_column(path[-1], dtype, draft.highest_field_id + 1)
-    added = replace(numbered, description=change.description, default=change.default)
+    description = text_or_none(change.description, "comment of a column", column=_shown(path))
+    added = replace(numbered, description=description, default=default_text(change.default, column=_shown(path)))
     position = change.position or _default_position(draft, path)
 
     def edit(fields: Fields) -> Fields:
@@ -385,14 +455,15 @@ def _add(draft: _Draft, change: AddColumn) -> _Draft:
     return replace(draft, fields=fields, highest_field_id=following - 1)
 
 
-def _refuse_nested_default(path: tuple[str, ...], default: str | None) -> None:
+def _refuse_nested_default(path: tuple[str, ...], default: object) -> None:
     # Writers fill in whole columns only: a default inside one would be noted and never used.
     if default is not None and len(path) > 1:
         hint = "give the whole column a default, or none"
         raise InvalidInputError("default value of a nested field has no effect", column=_shown(path), hint=hint)
 
 
-def _with_default(column: Field, default: str | None) -> Field:
+def _with_default(column: Field, given: object) -> Field:
+    default = default_text(given, column=column.name)
     # At once and not only at the end: the reference refuses it even where a later change of the same step mends it.
     if default is not None and not is_default_for(column.type, default):
         raise InvalidInputError(
@@ -415,9 +486,9 @@ def _insert(fields: Fields, added: Field, position: Position, path: tuple[str, .
         case Last():
             index = len(fields)
         case After(column):
-            index = _index(fields, column, (*path[:-1], column)) + 1
+            index = _index(fields, _own_name(path, column), (*path[:-1], column)) + 1
         case Before(column):
-            index = _index(fields, column, (*path[:-1], column))
+            index = _index(fields, _own_name(path, column), (*path[:-1], column))
         case _:
             raise InvalidInputError(
                 "position of a column is not known", column=_shown(path), hint="use First, Last, After or Before"
@@ -426,7 +497,8 @@ def _insert(fields: Fields, added: Field, position: Position, path: tuple[str, .
 
 
 def _rename(draft: _Draft, change: RenameColumn) -> _Draft:
-    path, name = _parts(change.path), change.name
+    path = _parts(draft, change.path)
+    name = _new_name(path, change.name)
     if path in {(key,) for key in draft.partition_keys}:
         raise InvalidInputError("a partition column cannot be renamed", column=_shown(path))
 
@@ -469,7 +541,7 @@ def _drop(draft: _Draft, path: tuple[str, ...]) -> _Draft:
 
 
 def _move(draft: _Draft, path: tuple[str, ...], position: Position) -> _Draft:
-    if isinstance(position, After | Before) and position.column == path[-1]:
+    if isinstance(position, After | Before) and _own_name(path, position.column) == path[-1]:
         raise InvalidInputError("a column cannot be moved relative to itself", column=_shown(path))
 
     def edit(fields: Fields) -> Fields:
@@ -492,7 +564,7 @@ def _update_field(draft: _Draft, path: tuple[str, ...], update: Callable[[Field]
 
 
 def _update_type(draft: _Draft, change: UpdateType) -> _Draft:
-    path = _parts(change.path)
+    path = _parts(draft, change.path)
     target = parse_type(change.type) if isinstance(change.type, str) else change.type
     if len(path) == 1 and path[0] in draft.primary_keys + draft.partition_keys:
         raise InvalidInputError("the type of a key column cannot change", column=path[0])
@@ -520,6 +592,10 @@ def _update_type(draft: _Draft, change: UpdateType) -> _Draft:
 
 
 def _update_nullability(draft: _Draft, path: tuple[str, ...], nullable: bool) -> _Draft:
+    if not isinstance(nullable, bool):
+        raise InvalidInputError(
+            "nullability is neither True nor False", column=_shown(path), got=repr(nullable)[:100], hint="use a bool"
+        )
     if path in {(key,) for key in draft.primary_keys} and nullable:
         raise InvalidInputError("a primary key column cannot become nullable", column=_shown(path))
 
@@ -565,13 +641,12 @@ def _edit_leaf_type(
 
 
 def _set_option(draft: _Draft, key: str, value: str) -> _Draft:
-    if not isinstance(value, str):
+    if not all(isinstance(each, str) for each in (key, value)):
         raise InvalidInputError("option is not a text", option=key, hint="write numbers and flags as text")
     _refuse_path(key)
     if key in _KEY_OPTIONS:
         return _set_keys(draft, key, value)
-    if draft.guards.has_snapshots:
-        _raise_if(option_change_problem(draft.guards.options, key, value))
+    _check_option(draft, key, value)
     return replace(draft, options={**draft.options, key: value})
 
 
@@ -579,8 +654,7 @@ def _remove_option(draft: _Draft, key: str) -> _Draft:
     _refuse_path(key)
     if key not in draft.options:
         return draft
-    if draft.guards.has_snapshots:
-        _raise_if(option_change_problem(draft.guards.options, key, None))
+    _check_option(draft, key, None)
     return replace(draft, options={name: value for name, value in draft.options.items() if name != key})
 
 
@@ -589,9 +663,18 @@ def _refuse_path(key: str) -> None:
         raise InvalidInputError("the path of a table cannot change", option=key)
 
 
-def _raise_if(error: InvalidInputError | None) -> None:
-    if error is not None:
-        raise error
+def _check_option(draft: _Draft, key: str, value: str | None) -> None:
+    if not draft.guards.has_snapshots:
+        return
+    problem = option_change_problem(draft.guards.options, key, value)
+    if problem is not None:
+        raise problem
+    if draft.partition_keys and moves_partitions(draft.guards.options, key, value):
+        raise InvalidInputError(
+            "option cannot change once the table has a snapshot",
+            option=key,
+            hint="files that are there would be looked for in other folders; create a new table with it",
+        )
 
 
 def _set_keys(draft: _Draft, key: str, value: str) -> _Draft:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
-from tidelake.spec.avro import parse_container, read_blocks, write_container
+from tidelake.spec.avro import encode_container, parse_container, read_blocks
 from tidelake.spec.avro_decode import Column, RecordLayout, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import encode_records, split_blocks
 from tidelake.spec.limits import LIMITS, Limits
@@ -253,7 +253,7 @@ def encode_index_manifest(entries: Sequence[IndexEntry], *, codec: str = "zstand
     version = pa.array([VERSION] * len(entries), pa.int32())
     columns = [version, *(pa.array(values[name], LAYOUT.schema.field(name).type) for name in _NAMES)]
     blocks = split_blocks(encode_records(_LEAVES, columns), block_bytes=BLOCK_BYTES)
-    return write_container(SCHEMA_TEXT, codec, frame_blocks(blocks, codec))
+    return encode_container(SCHEMA_TEXT, codec, frame_blocks(blocks, codec))
 
 
 def _range_rows(vectors: Sequence[DeletionVectorRange]) -> list[dict[str, Any]]:

@@ -38,6 +38,9 @@ class Missing(Enum):
 
 REQUIRED: Final = Missing.REQUIRED
 
+NEW_DOCUMENT: Final = "(not written yet)"
+"""Stands for the path of a document that is read before it has one."""
+
 D = TypeVar("D")
 T = TypeVar("T")
 
@@ -318,6 +321,36 @@ def _string(value: object, key: str, path: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
+
+
+def encode_document(doc: Mapping[str, Any], value: T, decode: Callable[..., T]) -> bytes:
+    """Print a document that stands for `value`, and read it again before anybody else has to.
+
+    A table with a document that cannot be read is lost to everybody, so that none is handed out unread.
+
+    Raises:
+        InvalidInputError: If it cannot be read again, or reads as something else: a value in it has the wrong type.
+        InternalError: If the document holds a value that JSON cannot.
+    """
+    data = dump(doc)
+    kind = type(value).__name__.lower()
+    try:
+        again = decode(data, path=NEW_DOCUMENT)
+    except (FormatError, InvalidInputError) as cause:
+        raise InvalidInputError(
+            f"{kind} could not be read again and is not written",
+            code="document-unreadable",
+            reason=cause.message,
+            **{name: cause.facts[name] for name in ("key", "expected", "found") if name in cause.facts},
+            hint="give texts where texts belong and numbers where numbers belong",
+        ) from cause
+    if again != value:
+        raise InvalidInputError(
+            f"{kind} reads as another one and is not written",
+            code="document-unreadable",
+            hint="give texts where texts belong and numbers where numbers belong",
+        )
+    return data
 
 
 def dump(doc: Mapping[str, Any]) -> bytes:

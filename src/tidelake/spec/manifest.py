@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import FormatError
-from tidelake.spec.avro import RawBlock, frame_block, parse_container, read_blocks, write_container
+from tidelake.spec.avro import RawBlock, encode_container, frame_block, parse_container, read_blocks
 from tidelake.spec.avro_decode import Column, RecordLayout, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import encode_records, split_blocks
 from tidelake.spec.data_file import DataFile
@@ -219,7 +219,7 @@ def encode_entries(entries: pa.Table) -> tuple[str, pa.LargeBinaryArray]:
 def encode_manifest(entries: pa.Table, *, codec: str = "zstandard") -> bytes:
     """The bytes of one manifest file with these entries."""
     text, records = encode_entries(entries)
-    return write_container(text, codec, frame_blocks(split_blocks(records, block_bytes=BLOCK_BYTES), codec))
+    return encode_container(text, codec, frame_blocks(split_blocks(records, block_bytes=BLOCK_BYTES), codec))
 
 
 def frame_blocks(blocks: Iterable[RawBlock], codec: str) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelake.errors import FormatError
-from tidelake.spec.avro import parse_container, read_blocks, write_container
+from tidelake.spec.avro import encode_container, parse_container, read_blocks
 from tidelake.spec.avro_decode import Column, RecordLayout, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import encode_records, split_blocks
 from tidelake.spec.data_file import SimpleStats
@@ -121,4 +121,4 @@ def encode_manifest_list(metas: Sequence[ManifestMeta], *, codec: str = "zstanda
     version = pa.array([VERSION] * len(metas), pa.int32())
     columns = [version, *(pa.array(values[name], LAYOUT.schema.field(name).type) for name in _NAMES)]
     blocks = split_blocks(encode_records(_LEAVES, columns), block_bytes=BLOCK_BYTES)
-    return write_container(SCHEMA_TEXT, codec, frame_blocks(blocks, codec))
+    return encode_container(SCHEMA_TEXT, codec, frame_blocks(blocks, codec))

@@ -577,19 +577,23 @@ _CHOICES: Final[Mapping[str, str]] = MappingProxyType(
         "merge-engine": "deduplicate partial-update aggregation first-row",
         "metastore.tag-to-partition.preview": "none process-time watermark batch",
         "partition.expiration-strategy": "values-time update-time",
-        "partition.sink-strategy": "none hash partition-dynamic",
+        "partition.sink-strategy": "none hash partition_dynamic",
         "sequence.field.sort-order": "ascending descending",
         "snapshot.expire.execution-mode": "sync async",
         "sort-compaction.range-strategy": "size quantity",
         "sort-engine": "loser-tree min-heap",
         "tag.automatic-creation": "none process-time watermark batch",
         "tag.creation-period": "daily hourly two-hours",
-        "tag.period-formatter": "with-dashes without-dashes without-dashes-and-spaces",
+        "tag.period-formatter": "with_dashes without_dashes without_dashes_and_spaces",
         "variant.shredding.inferenceMode": "per-file adaptive",
         "write.sequence-number-init-mode": "scan snapshot",
     }
 )
-"""The values of keys that take one of a few, as far as they are certain."""
+"""The values of keys that take one of a few, as far as they are certain, spelled as the format's own readers want them.
+
+They read any case, but neither blanks nor another sign between the words: a table with such a value could not be opened
+by them.
+"""
 
 _LEAST: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -657,7 +661,7 @@ def _value_problem(key: str, text: str, *, typed: bool) -> str | None:
     if entry is None or key in _LOOSE:
         return None
     choices = _CHOICES.get(key, "").split()
-    if choices and text.strip().lower().replace("_", "-") not in choices:
+    if choices and text.lower() not in choices:
         return "one of " + ", ".join(choices)
     parse = _PARSERS.get(entry.type_name)
     if parse is None or not (typed or key in _LEAST):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.errors import InvalidInputError
+from tidelake.options import parse_bool, parse_int
 
 IMMUTABLE_OPTIONS: Final = frozenset(
     {
@@ -39,6 +40,9 @@ IMMUTABLE_OPTIONS: Final = frozenset(
     }
 )
 """Options that cannot change once the table has a snapshot, nor be overridden for one read or write."""
+
+_FOLDER_OPTIONS: Final = {"partition.default-name": "__DEFAULT_PARTITION__", "partition.legacy-name": "true"}
+"""Options that say how the folders of partitions are called, with their defaults."""
 
 COLUMN_OPTIONS: Final = frozenset(
     {
@@ -103,39 +107,38 @@ def bool_option(options: Mapping[str, str], key: str, *, default: bool = False) 
     Raises:
         InvalidInputError: If the value is neither true nor false.
     """
-    text = options.get(key, "true" if default else "false").strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError("option is not a boolean", option=key, value=options[key], hint="use true or false")
-    return text == "true"
+    try:
+        return parse_bool(options[key]) if key in options else default
+    except ValueError as error:
+        raise InvalidInputError(
+            "option is not a boolean", option=key, value=options[key], hint="use true or false"
+        ) from error
 
 
 def flag_option(options: Mapping[str, str], key: str, *, default: bool) -> bool:
-    """The option as a boolean, or its default where the value is none. Never raises.
+    """The option as a boolean, or its default where the value is not one. Never raises.
 
     For options that guard a change: a table with a malformed one must stay open to the change that repairs it.
     """
-    text = options.get(key, "").strip().lower()
-    return text == "true" if text in ("true", "false") else default
+    try:
+        return bool_option(options, key, default=default)
+    except InvalidInputError:
+        return default
 
 
 def int_option(options: Mapping[str, str], key: str, *, default: int) -> int:
     """The option as an integer.
 
     Raises:
-        InvalidInputError: If the value is no 32-bit integer.
+        InvalidInputError: If the value is not a 32-bit integer.
     """
     text = options.get(key)
-    if text is None:
-        return default
     try:
-        number = int(text.strip()) if text.isascii() and "_" not in text and len(text) < 20 else None
-    except ValueError:
-        number = None
-    if number is None or not -(2**31) <= number < 2**31:
+        return default if text is None else parse_int(text)
+    except ValueError as error:
         raise InvalidInputError(
-            "option is not an integer", option=key, value=text[:80], hint=f"give {key} a number such as 4"
-        )
-    return number
+            "option is not an integer", option=key, value=options[key][:80], hint=f"give {key} a number such as 4"
+        ) from error
 
 
 def enum_option(options: Mapping[str, str], key: str, choices: Collection[str]) -> str:
@@ -147,7 +150,7 @@ def enum_option(options: Mapping[str, str], key: str, choices: Collection[str]) 
     text = options.get(key)
     if text is None:
         return next(iter(choices))
-    value = text.strip().lower().replace("_", "-")
+    value = text.lower().replace("_", "-")
     if value not in choices:
         raise InvalidInputError("option has an unknown value", option=key, value=text, hint=f"use {', '.join(choices)}")
     return value
@@ -177,7 +180,42 @@ def column_references(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             if suffix == _SEQUENCE_GROUP:
                 yield from ((key, name) for name in names_option(options, key))
         elif (index := _split_file_index(key)) is not None and index[1] == "columns":
-            yield from ((key, part.strip().partition("[")[0]) for part in value.split(",") if part.strip())
+            yield from ((key, name) for name, _ in _indexed(value))
+
+
+@dataclass(frozen=True, slots=True)
+class FileIndex:
+    """A file index that options ask for: its kind, the column, and whether one key of a MAP column is meant."""
+
+    option: str
+    kind: str
+    column: str
+    of_map_key: bool
+
+
+def file_indexes(options: Mapping[str, str]) -> Iterator[FileIndex]:
+    """Each file index that the options ask for."""
+    for key, value in options.items():
+        index = _split_file_index(key)
+        if index is not None and index[1] == "columns":
+            yield from (FileIndex(key, index[0], name, of_key) for name, of_key in _indexed(value))
+
+
+def idle_index_settings(options: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Each (option, kind, column) that sets something of a file index which no option asks for."""
+    asked = {(index.kind, index.column) for index in file_indexes(options)}
+    for key in options:
+        kind, rest = _split_file_index(key) or ("", "columns")
+        column = rest.rpartition(".")[0]
+        if rest != "columns" and (kind, column) not in asked:
+            yield key, kind, column
+
+
+def _indexed(value: str) -> Iterator[tuple[str, bool]]:
+    for part in value.split(","):
+        name, bracket, _ = part.strip().partition("[")
+        if name:
+            yield name, bool(bracket)
 
 
 def rename_in_options(options: Mapping[str, str], path: tuple[str, ...], name: str) -> dict[str, str]:
@@ -241,6 +279,12 @@ def _split_file_index(key: str) -> tuple[str, str] | None:
 
 
 # -------------------------------------------------------------------------------------------------- changing an option
+
+
+def moves_partitions(options: Mapping[str, str], key: str, value: str | None) -> bool:
+    """Whether an option with this value (None: removed) would make readers look for partitions in other folders."""
+    default = _FOLDER_OPTIONS.get(key)
+    return default is not None and options.get(key, default) != (default if value is None else value)
 
 
 def option_change_problem(options: Mapping[str, str], key: str, value: str | None) -> InvalidInputError | None:

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.json_doc import dump, get_int, get_str, parse_object
+from tidelake.spec.json_doc import encode_document, get_int, get_str, parse_object
 from tidelake.spec.names import check_name
 
 DIRECTORY = "progress"
@@ -64,4 +64,4 @@ def progress_to_json(progress: Progress) -> bytes:
     if progress.pending is not None:
         doc["pending"] = progress.pending
     doc["after"] = progress.after
-    return dump(doc)
+    return encode_document(doc, progress, progress_from_json)

@@ -16,12 +16,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelake.errors import FormatError, InvalidInputError
+from tidelake.options import parse_map
 from tidelake.spec.arrow_types import row_to_arrow
-from tidelake.spec.casts import is_default_for
+from tidelake.spec.casts import default_text, is_default_for
 from tidelake.spec.format_types import unstorable
+from tidelake.spec.index_types import INDEXED_TYPES, can_index
 from tidelake.spec.json_doc import (
     INT32_MAX,
-    dump,
+    encode_document,
     get_int,
     get_list,
     get_str,
@@ -31,7 +33,15 @@ from tidelake.spec.json_doc import (
     unknown_members,
 )
 from tidelake.spec.limits import LIMITS
-from tidelake.spec.option_rules import OptionContext, flag_option, int_option, names_option, option_violations
+from tidelake.spec.option_rules import (
+    OptionContext,
+    file_indexes,
+    flag_option,
+    idle_index_settings,
+    int_option,
+    names_option,
+    option_violations,
+)
 from tidelake.spec.type_codec import (
     fields_from_json,
     fields_to_json,
@@ -40,7 +50,7 @@ from tidelake.spec.type_codec import (
     type_depth,
     type_json_depth,
 )
-from tidelake.spec.types import DataType, Field, Root, RowType, walk, with_nullable
+from tidelake.spec.types import DataType, ElementType, Field, MapType, Root, RowType, walk, with_nullable
 
 SCHEMA_VERSION: Final = 3
 
@@ -97,6 +107,21 @@ class Schema:
     version: int = SCHEMA_VERSION
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Members of the file that this version does not know, carried through."""
+    _by_name: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """A read asks for each of its columns: a look through all of them each time would be the square of the work."""
+
+    def __post_init__(self) -> None:
+        self._by_name.update((column.name, column) for column in reversed(self.fields))
+
+    def __str__(self) -> str:
+        """A line for each column, and the keys."""
+        width = max((len(column.name) for column in self.fields), default=0)
+        lines = [f"{column.name:{width}}  {column.type}" for column in self.fields]
+        if self.primary_keys:
+            lines.append(f"primary key ({', '.join(self.primary_keys)})")
+        if self.partition_keys:
+            lines.append(f"partitioned by ({', '.join(self.partition_keys)})")
+        return "\n".join(lines)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,12 +158,10 @@ class Schema:
         Raises:
             InvalidInputError: If there is none.
         """
-        for column in self.fields:
-            if column.name == name:
-                return column
-        raise InvalidInputError(
-            "column does not exist", column=name, hint=f"the columns are {_listed(self.names)}"
-        ) from None
+        found = self._by_name.get(name)
+        if found is None:
+            raise InvalidInputError("column does not exist", column=name, hint=f"the columns are {_listed(self.names)}")
+        return found
 
     def field_by_id(self, field_id: int) -> Field | None:
         """The column of this id, if the schema has one."""
@@ -207,7 +230,7 @@ def schema_to_json(schema: Schema) -> bytes:
     if schema.comment is not None:
         doc["comment"] = schema.comment
     doc["timeMillis"] = schema.time_ms
-    return dump(doc | dict(schema.unknown))
+    return encode_document(doc | dict(schema.unknown), schema, schema_from_json)
 
 
 # --------------------------------------------------------------------------------------------------------- new schemas
@@ -220,7 +243,19 @@ class Column:
     name: str
     type: DataType | str
     description: str | None = None
-    default: str | None = None
+    default: object = None
+
+
+def text_or_none(value: object, what: str, *, column: str | None = None) -> str | None:
+    """The text, if it is one.
+
+    Raises:
+        InvalidInputError: it is anything else; `what` says what it was to be.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    facts = {} if column is None else {"column": column}
+    raise InvalidInputError(f"{what} is not a text", **facts, got=repr(value)[:100], hint="write it in quotes")
 
 
 def new_schema(
@@ -263,7 +298,9 @@ def new_schema(
         dtype = parse_type(column.type) if isinstance(column.type, str) else column.type
         dtype = with_nullable(dtype, False) if column.name in not_null else dtype
         numbered, next_id = number_column(column.name, dtype, next_id)
-        fields.append(replace(numbered, description=column.description, default=column.default))
+        description = text_or_none(column.description, "comment of a column", column=column.name)
+        default = default_text(column.default, column=column.name)
+        fields.append(replace(numbered, description=description, default=default))
     if not fields:
         raise InvalidInputError("table needs at least one column", hint='name some: {"id": "BIGINT", "v": "STRING"}')
     schema = Schema(
@@ -273,7 +310,7 @@ def new_schema(
         partition_keys=partition,
         primary_keys=primary,
         options=settings,
-        comment=comment,
+        comment=text_or_none(comment, "comment of the table"),
         time_ms=time_ms,
     )
     for error in schema_violations(schema):
@@ -322,6 +359,8 @@ def schema_violations(schema: Schema) -> Iterator[InvalidInputError]:
     )
     yield from _expiry_violations(schema)
     yield from _row_kind_violations(schema)
+    yield from _blob_violations(schema)
+    yield from _index_violations(schema)
 
 
 def _expiry_violations(schema: Schema) -> Iterator[InvalidInputError]:
@@ -350,6 +389,76 @@ def _row_kind_violations(schema: Schema) -> Iterator[InvalidInputError]:
             )
 
 
+def _blob_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    """Large values lie in files of their own, which only tables with data evolution have, and options name them."""
+    types = {column.name: column.type for column in schema.fields}
+    blobs = {name for name, dtype in types.items() if any(each.root is Root.BLOB for each in walk(dtype))}
+    evolves = flag_option(schema.options, "data-evolution.enabled", default=False)
+    for name in (each for each in types if each in blobs):
+        if not _is_blob(types[name]) and not _holds_blobs(types[name]):
+            hint = "use BLOB, ARRAY<BLOB> or MAP<..., BLOB> as the type of a whole column"
+            yield InvalidInputError("BLOB stands too deep inside a type", column=name, type=types[name], hint=hint)
+        elif not evolves and not schema.primary_keys:
+            hint = "use BYTES for values that are stored with their rows"
+            yield InvalidInputError("a BLOB column needs data-evolution.enabled", column=name, hint=hint)
+    if blobs and blobs == types.keys():
+        yield InvalidInputError("table has only BLOB columns", hint="add a column of another type")
+    for key in ("blob-field", "blob-descriptor-field", "blob-view-field"):
+        for name in names_option(schema.options, key):
+            if name not in types or _is_blob(types[name]) or (key == "blob-field" and _holds_blobs(types[name])):
+                continue
+            hint = "name BLOB columns only"
+            yield InvalidInputError("column is not a BLOB", option=key, column=name, type=types[name], hint=hint)
+    for name in names_option(schema.options, "vector-field"):
+        if name in types and types[name].root is not Root.VECTOR:
+            hint = "give the column a type such as VECTOR<FLOAT, 3>, or remove the option"
+            yield InvalidInputError(
+                "column is not a VECTOR", option="vector-field", column=name, type=types[name], hint=hint
+            )
+
+
+def _is_blob(dtype: DataType) -> bool:
+    return dtype.root is Root.BLOB
+
+
+def _holds_blobs(dtype: DataType) -> bool:
+    match dtype:
+        case ElementType(root=Root.ARRAY, element=element):
+            return _is_blob(element)
+        case MapType(value=value):
+            return _is_blob(value)
+    return False
+
+
+def _index_violations(schema: Schema) -> Iterator[InvalidInputError]:
+    types = {column.name: column.type for column in schema.fields}
+    for index in file_indexes(schema.options):
+        dtype = types.get(index.column)
+        if index.kind not in INDEXED_TYPES:
+            hint = f"kinds are {', '.join(INDEXED_TYPES)}"
+            yield InvalidInputError("kind of file index is not known", option=index.option, kind=index.kind, hint=hint)
+            continue
+        if index.of_map_key and dtype is not None:
+            if not isinstance(dtype, MapType) or dtype.key.root not in (Root.CHAR, Root.VARCHAR):
+                hint = "only a MAP whose keys are texts has single keys with an index"
+                yield InvalidInputError(
+                    "column has no keys to index", option=index.option, column=index.column, type=dtype, hint=hint
+                )
+                continue
+            dtype = dtype.value
+        if dtype is not None and not can_index(index.kind, dtype):
+            yield InvalidInputError(
+                "file index does not take columns of the type",
+                option=index.option,
+                column=index.column,
+                type=dtype,
+                hint="choose another kind of index, or leave the column out",
+            )
+    for key, kind, column in idle_index_settings(schema.options):
+        hint = f"name the column in file-index.{kind}.columns, or remove the option"
+        yield InvalidInputError("option is of a file index that no column has", option=key, column=column, hint=hint)
+
+
 def _column_violations(schema: Schema) -> Iterator[InvalidInputError]:
     count = sum(1 for column in schema.fields for dtype in walk(column.type) for _ in _members(dtype))
     if count + len(schema.fields) > LIMITS.fields_max:
@@ -371,8 +480,7 @@ def _column_violations(schema: Schema) -> Iterator[InvalidInputError]:
 
 
 def _format_violations(schema: Schema) -> Iterator[InvalidInputError]:
-    for key in ("file.format", "changelog-file.format"):
-        file_format = schema.options.get(key, "").strip().lower()
+    for key, file_format in _formats(schema.options):
         for column in schema.fields:
             found = unstorable(file_format, column.type)
             if found is not None:
@@ -385,6 +493,19 @@ def _format_violations(schema: Schema) -> Iterator[InvalidInputError]:
                     value=file_format,
                     hint=f"set {key} to parquet, or choose another type",
                 )
+
+
+def _formats(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each format that files of the table may get, with the option that says so."""
+    for key in ("file.format", "changelog-file.format"):
+        if key in options:
+            yield key, options[key].strip().lower()
+    key = "file.format.per.level"
+    try:
+        levels = parse_map(options.get(key, ""))
+    except ValueError:
+        return  # reported with the other values of a wrong form
+    yield from ((key, each.lower()) for each in sorted(set(levels.values())))
 
 
 def _type_violations(column: Field) -> Iterator[InvalidInputError]:

@@ -13,7 +13,15 @@ from enum import Enum
 from typing import Any, Final
 
 from tidelake.errors import FormatError
-from tidelake.spec.json_doc import INT32_MAX, dump, get_int, get_str, get_str_map, parse_object, unknown_members
+from tidelake.spec.json_doc import (
+    INT32_MAX,
+    encode_document,
+    get_int,
+    get_str,
+    get_str_map,
+    parse_object,
+    unknown_members,
+)
 from tidelake.spec.names import check_file_name
 
 SNAPSHOT_VERSION: Final = 3
@@ -163,7 +171,11 @@ def snapshot_from_doc(
 
 def snapshot_to_json(snapshot: Snapshot) -> bytes:
     """The content of a snapshot file."""
-    return dump(snapshot_to_doc(snapshot) | dict(snapshot.unknown))
+    return encode_document(
+        snapshot_to_doc(snapshot) | dict(snapshot.unknown),
+        snapshot,
+        snapshot_from_json,
+    )
 
 
 def snapshot_to_doc(snapshot: Snapshot) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tidelake.spec.json_doc import (
     INT32_MAX,
     as_object,
-    dump,
+    encode_document,
     get_int,
     get_object,
     get_str,
@@ -97,7 +97,7 @@ def statistics_to_json(statistics: Statistics) -> bytes:
     )
     # This one member is written even when there is nothing to say.
     doc["colStats"] = None if columns is None else {name: _column_doc(column) for name, column in columns.items()}
-    return dump(doc | dict(statistics.unknown))
+    return encode_document(doc | dict(statistics.unknown), statistics, statistics_from_json)
 
 
 def _column_doc(column: ColumnStatistics) -> dict[str, Any]:

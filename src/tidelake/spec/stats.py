@@ -282,7 +282,7 @@ def _nullable(types: Sequence[DataType]) -> list[DataType]:
 def _bad_counts(columns: int) -> FormatError:
     return FormatError(
         "statistics have null counts that do not fit their columns",
-        hint="run fsck; the file can still be read, it is only not skipped",
+        hint="run check() of the table; the file can still be read, it is only not skipped",
         columns=columns,
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tidelake.spec.json_doc import dump, get_int, parse_object, unknown_members
+from tidelake.spec.json_doc import encode_document, get_int, parse_object, unknown_members
 
 _KEYS: Final = ("creationTime", "modificationTime")
 
@@ -47,4 +47,4 @@ def success_from_json(data: bytes, *, path: str) -> Success:
 def success_to_json(success: Success) -> bytes:
     """The content of a success marker."""
     times = {"creationTime": success.creation_time_ms, "modificationTime": success.modification_time_ms}
-    return dump(times | dict(success.unknown))
+    return encode_document(times | dict(success.unknown), success, success_from_json)

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tidelake.errors import FormatError
-from tidelake.spec.json_doc import INT64_MAX, dump, parse_object
+from tidelake.spec.json_doc import INT64_MAX, encode_document, parse_object
 from tidelake.spec.snapshot import SNAPSHOT_KEYS, Snapshot, snapshot_from_doc, snapshot_to_doc
 
 _CREATE_TIME: Final = "tagCreateTime"
@@ -57,7 +57,7 @@ def tag_to_json(tag: Tag) -> bytes:
         doc[_CREATE_TIME] = _time_members(tag.create_time_ns)
     if tag.time_retained_ns is not None:
         doc[_TIME_RETAINED] = Decimal(tag.time_retained_ns).scaleb(-9)  # prints with nine digits after the point
-    return dump(doc | dict(tag.snapshot.unknown))
+    return encode_document(doc | dict(tag.snapshot.unknown), tag, tag_from_json)
 
 
 # ------------------------------------------------------------------------------------------------- time of creation

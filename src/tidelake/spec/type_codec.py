@@ -71,9 +71,27 @@ _KEYWORDS: Final = (
     "VECTOR",
     "ROW",
 )
-_FOREIGN: Final = {"BOOL": "BOOLEAN", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "TEXT": "STRING",
-                   "INT32": "INT", "INT64": "BIGINT", "STRUCT": "ROW", "LIST": "ARRAY", "DATETIME": "TIMESTAMP",
-                   "REAL": "FLOAT", "JSON": "VARIANT"}  # fmt: skip
+_ALIASES: Final = {
+    "BOOL": "BOOLEAN",
+    "INT8": "TINYINT",
+    "BYTE": "TINYINT",
+    "INT16": "SMALLINT",
+    "SHORT": "SMALLINT",
+    "INT32": "INT",
+    "INT64": "BIGINT",
+    "LONG": "BIGINT",
+    "FLOAT32": "FLOAT",
+    "REAL": "FLOAT",
+    "FLOAT64": "DOUBLE",
+    "TEXT": "STRING",
+    "STR": "STRING",
+    "UTF8": "STRING",
+    "DATETIME": "TIMESTAMP",
+    "LIST": "ARRAY",
+    "STRUCT": "ROW",
+}
+"""Names of other systems that people may write. Schema files hold the format's own alone."""
+_MEANT: Final = {"JSON": "VARIANT", "NUMBER": "DECIMAL", "UINT64": "DECIMAL(20, 0)", "TIMESTAMPTZ": "TIMESTAMP_LTZ"}
 
 VECTOR_ELEMENTS: Final = frozenset(
     {Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.FLOAT, Root.DOUBLE}
@@ -208,6 +226,8 @@ class _TextParser:
 
     def _plain_type(self, depth: int) -> DataType:
         keyword = self.token.keyword
+        if self.constructed:
+            keyword = _ALIASES.get(keyword, keyword)
         if keyword not in _KEYWORDS:
             self._fail(f"expected a type but found {self._found()}", _suggestion(keyword))
         is_constructed = keyword in _ELEMENT or keyword in ("MAP", "ROW")
@@ -339,7 +359,7 @@ class _TextParser:
 
 
 def _suggestion(keyword: str) -> str | None:
-    known = _FOREIGN.get(keyword)
+    known = _MEANT.get(keyword)
     close = [known] if known else difflib.get_close_matches(keyword[:40], _KEYWORDS, n=1)
     return f"did you mean {close[0]}?" if close else None
 

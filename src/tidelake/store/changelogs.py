@@ -6,6 +6,7 @@ snapshot, but of its files only those that hold changes are sure to exist.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidelake.errors import NotFoundError
@@ -60,6 +61,14 @@ class ChangelogStore:
             return self.get(changelog_id)
         except NotFoundError:
             return None
+
+    def walk(self, first: int, last: int) -> Iterator[tuple[int, Snapshot | None]]:
+        """The changelogs from `first` up to `last` by their ids; of ids that are missing only the first, with None.
+
+        Raises:
+            FormatError: a file is damaged.
+        """
+        return self.files.walk(first, last, self.find)
 
     def write(self, snapshot: Snapshot) -> None:
         """Keep a snapshot that is about to expire; it survives a power loss on return. Repeating it is harmless."""

@@ -22,11 +22,11 @@ from tidelake.spec.avro import (
     Container,
     RawBlock,
     copy_block,
+    encode_container,
     frame_block,
     parse_container,
     read_block,
     read_blocks,
-    write_container,
 )
 from tidelake.spec.avro_decode import FlatSchema, decode_blocks, flatten_schema
 from tidelake.spec.avro_encode import split_blocks
@@ -72,12 +72,16 @@ class ManifestNames:
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
         self._counts: dict[str, int] = {}
+        self.given: list[str] = []
+        """Names given away since this was last emptied: all that a commit which is interrupted may have written."""
 
     def next(self, kind: str) -> str:
         """The next name of a kind: `manifest`, `manifest-list` or `index-manifest`."""
         number = self._counts.get(kind, 0)
         self._counts[kind] = number + 1
-        return f"{kind}-{self._uuid}-{number}"
+        name = f"{kind}-{self._uuid}-{number}"
+        self.given.append(name)
+        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,7 @@ class ManifestStore:
             part = entries.slice(start, count)
             start += count
             name = names.next("manifest")
-            size = self._write(name, write_container(text, self.codec, [block.frame for block in blocks]))
+            size = self._write(name, encode_container(text, self.codec, [block.frame for block in blocks]))
             metas.append(meta_of_entries(part, name, size, self.partition_types, schema_id=schema_id))
         return metas
 
@@ -263,7 +267,7 @@ class ManifestStore:
         if not frames:
             return []
         name = names.next("manifest")
-        size = self._write(name, write_container(SCHEMA_TEXT, self.codec, [frame.frame for frame in frames]))
+        size = self._write(name, encode_container(SCHEMA_TEXT, self.codec, [frame.frame for frame in frames]))
         return [combine_metas(metas, name, size, self.partition_types)]
 
     def _container(self, meta: ManifestMeta) -> Container | None:

@@ -42,6 +42,10 @@ class SchemaStore:
         newest = self.latest_id()
         return None if newest is None else self.get(newest)
 
+    def newest_known(self, current: Schema) -> Schema:
+        """The newest of the given schema and those that were read so far; the storage is not asked."""
+        return max((current, *self._known.values()), key=lambda schema: schema.id)
+
     def get(self, schema_id: int) -> Schema:
         """One schema, remembered.
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from tidelake.errors import NotFoundError
 from tidelake.io.fileio import FileIO, Outcome
 from tidelake.io.sequenced import SequencedStore
 from tidelake.spec.layout import SNAPSHOT_PREFIX, TableLayout
 from tidelake.spec.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
+
+EXPIRED: Final = "snapshot-expired"
+"""The code of the error for a snapshot that expired while something was planned or read on it."""
+_ATTEMPTS: Final = 10
+"""Plans on the newest snapshot, each of which expires under the one who plans."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,39 @@ class SnapshotStore:
         Raises:
             FormatError: its file is damaged. It is never skipped: an older state would be served as the newest.
         """
+        for _ in range(_ATTEMPTS - 1):
+            newest = self._files.latest_id()
+            found = None if newest is None else self.find(newest)
+            if newest is None or found is not None:
+                return found  # else it expired since, and another is the newest
         newest = self._files.latest_id()
         return None if newest is None else self.get(newest)
+
+    def on_newest(self, act: Callable[[Snapshot | None], T]) -> T:
+        """Plan on the newest snapshot, and anew on the one that is the newest then if that one expires meanwhile.
+
+        Raises:
+            NotFoundError: a file is missing although its snapshot is there, or every newest snapshot expired.
+        """
+        return plan_again(lambda: self._on(self.latest(), act))
+
+    def _on(self, snapshot: Snapshot | None, act: Callable[[Snapshot | None], T]) -> T:
+        with self.held_to(snapshot.id if snapshot else None):
+            return act(snapshot)
+
+    @contextmanager
+    def held_to(self, snapshot_id: int | None) -> Iterator[None]:
+        """Read files of a snapshot: the error for one that is missing says whether that is because of its expiry.
+
+        Raises:
+            NotFoundError: with the code `EXPIRED`, the snapshot is gone; else as it was raised.
+        """
+        try:
+            yield
+        except NotFoundError as cause:
+            if snapshot_id is None or cause.code == EXPIRED or self.exists(snapshot_id):
+                raise
+            raise expired(snapshot_id, self.io.root, cause) from cause
 
     def earliest_id(self) -> int | None:
         """The oldest id that is kept."""
@@ -78,6 +117,14 @@ class SnapshotStore:
         except NotFoundError:
             return None
 
+    def walk(self, first: int, last: int) -> Iterator[tuple[int, Snapshot | None]]:
+        """The snapshots from `first` up to `last` by their ids; of ids that are missing only the first, with None.
+
+        Raises:
+            FormatError: a file is damaged.
+        """
+        return self._files.walk(first, last, self.find)
+
     def newest_first(self, *, down_to: int = 1) -> Iterator[Snapshot]:
         """The snapshots from the newest back to `down_to`, ending at the first that is gone."""
         newest = self.latest_id()
@@ -108,3 +155,30 @@ class SnapshotStore:
     def hint_earliest(self, snapshot_id: int) -> None:
         """Note the oldest id for readers; never fails."""
         self._files.write_hint_earliest(snapshot_id)
+
+
+def plan_again(attempt: Callable[[], T]) -> T:
+    """Plan on what is the newest, and again while the snapshot that was planned on expires.
+
+    Raises:
+        NotFoundError: it expired every time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except NotFoundError as error:
+            if error.code != EXPIRED:
+                raise
+    return attempt()
+
+
+def expired(snapshot_id: int, table: str, cause: NotFoundError) -> NotFoundError:
+    """The error for a file that is gone because its snapshot expired."""
+    return NotFoundError(
+        "snapshot expired while it was read",
+        code=EXPIRED,
+        path=cause.facts.get("path"),
+        table=table,
+        snapshot_id=snapshot_id,
+        hint="read the table again; a tag or a longer snapshot.time-retained keeps what long reads need",
+    )

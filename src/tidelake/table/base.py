@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.modes import names_a_place
+from tidelake.spec.option_support import refuse_reading
 from tidelake.spec.schema import Schema
 from tidelake.store.paths import DataPaths, PathOptions
 from tidelake.store.table_store import TableStore
@@ -71,6 +72,13 @@ class Handle(ABC):
         if predicate is None:
             raise _no_condition(where)
         return predicate
+
+    def _refuse_unreadable(self) -> None:
+        refuse_reading(self.store.schemas.newest_known(self.schema).options)
+
+    @abstractmethod
+    def _refuse_view(self) -> None:
+        """Refuse to change a table through a view of it."""
 
     def _refuse_travelled(self) -> None:
         if names_a_place(self.dynamic):

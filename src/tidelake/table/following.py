@@ -52,6 +52,10 @@ class Progress:
         self._saved = 0
         self._saved_at: float | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Seconds of this machine's clock mean nothing to another, and a consumer that seems fresh would be forgotten.
+        return {**self.__dict__, "_saved_at": None}
+
     @property
     def resumed(self) -> int | None:
         """The snapshot that was still to be read when the stream was opened."""

@@ -19,14 +19,15 @@ from tidelake.io.env import Env
 from tidelake.io.secrets import redact
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.commit.options import ManifestOptions
-from tidelake.ops.define.checks import check_given, warn_unknown
+from tidelake.ops.define.checks import check_given, check_use, warn_unknown
 from tidelake.ops.define.schemas import run_alter
 from tidelake.ops.maintain.branches import create_branch
 from tidelake.ops.maintain.check import CheckReport, check_table
 from tidelake.ops.maintain.deep_check import check_rows
+from tidelake.ops.maintain.times import moment_ms
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
-from tidelake.ops.scan.travel import STREAM_PLACES, TravelOptions, resolve
+from tidelake.ops.scan.travel import STREAM_PLACES, TravelOptions, at_point, resolve
 from tidelake.options import option_text
 from tidelake.spec.avro import codec_name
 from tidelake.spec.evolution import (
@@ -47,6 +48,7 @@ from tidelake.spec.evolution import (
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.option_catalog import is_immutable
+from tidelake.spec.option_rules import moves_partitions
 from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.types import DataType
@@ -54,7 +56,7 @@ from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
 from tidelake.table.inspecting import Inspect
 from tidelake.table.maintenance import Maintenance
-from tidelake.table.naming import names_of, path_of, typed
+from tidelake.table.naming import names_of, path_of, position_of, typed
 from tidelake.table.reading import Reading
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ class Table(Reading, Maintenance):
         ]
         with suppress(TidelakeError):
             if (point := resolve(self.store, TravelOptions.parse(self.options))) is not None:
-                time = datetime.fromtimestamp(point.time_ms / 1000, UTC).isoformat(" ", "seconds")
+                time = datetime.fromtimestamp(point.time_ms / 1000, UTC).astimezone().isoformat(" ", "seconds")
                 facts.append(("rows", point.total_record_count))
                 facts.append(("last commit", f"{point.commit_kind.value} by {point.commit_user} at {time}"))
         rows = ((each.id, each.name, each.type, each.description or "") for each in self.schema.fields)
@@ -115,7 +117,8 @@ class Table(Reading, Maintenance):
     ) -> Table:
         """The same table as it was, with the schema it had then.
 
-        `timestamp` is a text (UTC), a datetime or milliseconds since the epoch.
+        `timestamp` is a text, a datetime or milliseconds since the epoch. Without a zone of its own it is in the local
+        one; while a Spark session is active, in the zone of the session.
 
         Raises:
             InvalidInputError: not exactly one point in time is given.
@@ -126,13 +129,9 @@ class Table(Reading, Maintenance):
             points["scan.snapshot-id"] = str(snapshot)
         if tag is not None:
             points["scan.tag-name"] = tag
-        if isinstance(timestamp, datetime):
-            aware = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-            points["scan.timestamp-millis"] = str(int(aware.timestamp() * 1000))
-        elif isinstance(timestamp, int):
-            points["scan.timestamp-millis"] = str(timestamp)
-        elif timestamp is not None:
-            points["scan.timestamp"] = timestamp
+        if timestamp is not None:
+            # Settled here: another process that reads the table may be in another zone.
+            points["scan.timestamp-millis"] = str(moment_ms(timestamp))
         if watermark is not None:
             points["scan.watermark"] = str(watermark)
         if len(points) != 1:
@@ -146,11 +145,12 @@ class Table(Reading, Maintenance):
 
         Raises:
             InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
+            UnsupportedError: an option is not honoured.
             NotFoundError: there is no such tag or branch.
         """
         texts = {key: option_text(key, value) for key, value in options.items() if value is not None}
         warn_unknown(texts)
-        fixed = next((key for key in texts if is_immutable(key) and self.options.get(key) != texts[key]), None)
+        fixed = next((key for key, text in texts.items() if self._is_fixed(key, text)), None)
         if fixed is not None:
             raise InvalidInputError(
                 "option cannot be changed for one use",
@@ -159,7 +159,10 @@ class Table(Reading, Maintenance):
                 hint="it says how the table's files are to be read; create a new table with it",
             )
         dynamic = {key: text for key, text in {**self.dynamic, **texts}.items() if options.get(key, text) is not None}
-        check_given(texts, {**self.schema.options, **dynamic})
+        in_force = {**self.schema.options, **dynamic}
+        check_given({key: text for key, text in texts.items() if self.schema.options.get(key) != text}, in_force)
+        if not all(key.startswith("scan.") for key in texts):
+            check_use(self.schema, in_force)
         if texts.get("branch", self.store.layout.branch) != self.store.layout.branch:
             return load_table(self.store.env, self.name, branch=texts["branch"]).with_options(dynamic)
         travel = TravelOptions.parse(dynamic)
@@ -173,6 +176,12 @@ class Table(Reading, Maintenance):
                 point = None  # a stream may begin with a snapshot that is gone or still to come; a scan says so itself
             schema = self.store.schemas.get(point.schema_id) if point else schema
         return replace(self, store=replace(self.store, schema=schema), dynamic=dynamic)
+
+    def _is_fixed(self, key: str, text: str) -> bool:
+        """Whether an option says how files are read or where they lie, and so cannot have another value for one use."""
+        if self.partition_by and moves_partitions(self.schema.options, key, text):
+            return True
+        return is_immutable(key) and self.options.get(key) != text
 
     def branch(self, name: str) -> Table:
         """The same table on a branch, readable and writable; `main` is the table itself.
@@ -192,8 +201,12 @@ class Table(Reading, Maintenance):
             InvalidInputError: the name is taken or unusable.
             NotFoundError: there is no such tag or snapshot.
         """
+        self._refuse_view()
         create_branch(self.store, name, tag=tag, snapshot_id=snapshot)
         return self.branch(name)
+
+    def _refuse_view(self) -> None:
+        """Nothing to refuse: this is the table itself."""
 
     def _with_dynamic(self, options: Mapping[str, str]) -> Table:
         return replace(self, dynamic=options)
@@ -221,7 +234,7 @@ class Table(Reading, Maintenance):
         return self.store.snapshots.get(snapshot_id)
 
     def files(
-        self, *, where: Predicate | None = None, snapshot: int | None = None, columns: Iterable[str] | None = None
+        self, *, where: Predicate | str | None = None, snapshot: int | None = None, columns: Iterable[str] | None = None
     ) -> pa.Table:
         """The live data files as an entries table; `where` looks at the partition columns.
 
@@ -229,14 +242,19 @@ class Table(Reading, Maintenance):
             InvalidInputError: `where` looks at another column.
             NotFoundError: the snapshot does not exist.
         """
-        chosen = resolve(self.store, TravelOptions.parse(self.options)) if snapshot is None else self.snapshot(snapshot)
+        condition = self._predicate(where)
         partitions = (
             EVERY_PARTITION
-            if where is None
-            else PartitionPredicate(where, self.partition_by, tuple(self.schema.partition_types))
+            if condition is None
+            else PartitionPredicate(condition, self.partition_by, tuple(self.schema.partition_types))
         )
-        metas = data_manifests(self.store.manifests, chosen) if chosen else ()
-        return live_entries(self.store.manifests, metas, partitions=partitions, columns=columns)
+        travel = TravelOptions.parse(self.options if snapshot is None else {"scan.snapshot-id": str(snapshot)})
+
+        def find_live(chosen: Snapshot | None) -> pa.Table:
+            metas = data_manifests(self.store.manifests, chosen) if chosen else ()
+            return live_entries(self.store.manifests, metas, partitions=partitions, columns=columns)
+
+        return at_point(self.store, travel, find_live)
 
     def alter(
         self,
@@ -247,20 +265,24 @@ class Table(Reading, Maintenance):
         types: Mapping[str, str | DataType] | None = None,
         nullable: Mapping[str, bool] | None = None,
         comments: Mapping[str, str | None] | None = None,
-        defaults: Mapping[str, str | None] | None = None,
-        move: Mapping[str, Position] | None = None,
+        defaults: Mapping[str, object] | None = None,
+        move: Mapping[str, str | Position] | None = None,
         set_options: Mapping[str, object] | None = None,
         unset_options: Iterable[str] = (),
         comment: str | None = None,
     ) -> Table:
         """Change the schema in one atomic step and return the table with the new schema.
 
-        Columns inside a ROW are named with dots: `address.street`. Everything given takes effect together, in the
-        order of the arguments.
+        Columns inside a ROW are named with dots: `address.street`; such a one is renamed to `road` or, which means the
+        same, to `address.road`. A default is a text, or a number, flag, date or time that has an obvious one. `move`
+        takes `"first"`, `"last"`, `"after id"` and `"before id"`. Everything given takes effect together, in the order
+        of the arguments.
 
         Raises:
             InvalidInputError: a change is not allowed; nothing was changed.
+            UnsupportedError: an option is not honoured; nothing was changed.
         """
+        self._refuse_view()
         listed = [*changes]
         listed += [AddColumn(path_of(name), typed(dtype)) for name, dtype in (add or {}).items()]
         listed += [DropColumn(path_of(name)) for name in names_of(drop)]
@@ -269,7 +291,7 @@ class Table(Reading, Maintenance):
         listed += [UpdateNullability(path_of(name), flag) for name, flag in (nullable or {}).items()]
         listed += [UpdateComment(path_of(name), text) for name, text in (comments or {}).items()]
         listed += [UpdateDefault(path_of(name), text) for name, text in (defaults or {}).items()]
-        listed += [MoveColumn(path_of(name), where) for name, where in (move or {}).items()]
+        listed += [MoveColumn(path_of(name), position_of(where)) for name, where in (move or {}).items()]
         warn_unknown(set_options or {})
         listed += [SetOption(key, option_text(key, value)) for key, value in (set_options or {}).items()]
         listed += [RemoveOption(key) for key in names_of(unset_options)]
@@ -310,9 +332,16 @@ class Table(Reading, Maintenance):
         return load_table(self.store.env, self.name, branch=self.store.layout.branch)
 
     def check(self, *, deep: bool = False, rows: bool = False) -> CheckReport:
-        """Check every invariant of the table, `deep` at every snapshot; `rows` reads the data too. Changes nothing."""
+        """Check every invariant of the table, `deep` at every snapshot; `rows` reads the data too. Changes nothing.
+
+        Both compare the keys of primary-key tables with the places they lie in, and with the indexes that name these.
+        """
         report = check_table(self.store, self.paths, deep=deep)
         wrong = check_rows(self.store, self.paths, every_snapshot=deep) if rows else ()
+        if self.primary_key and (deep or rows):
+            from tidelake.ops.maintain.key_check import check_keys  # append tables do without it
+
+            wrong += check_keys(self.store, self.paths, every_snapshot=deep)
         return replace(report, findings=report.findings + wrong)
 
     def why(self, key: Mapping[str, Any]) -> Why:
@@ -323,8 +352,12 @@ class Table(Reading, Maintenance):
         """
         from tidelake.ops.inspect.why import why
 
-        point = resolve(self.store, TravelOptions.parse(self.options))
-        return why(self.store, self.paths, self.options, point, key)
+        self._refuse_unreadable()
+        return at_point(
+            self.store,
+            TravelOptions.parse(self.options),
+            lambda point: why(self.store, self.paths, self.options, point, key),
+        )
 
     @property
     def inspect(self) -> Inspect:

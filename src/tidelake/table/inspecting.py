@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from tidelake.ops.inspect import file_tables, system_tables
-from tidelake.ops.scan.travel import TravelOptions, resolve
+from tidelake.ops.scan.travel import TravelOptions, at_point
 from tidelake.query import Scan, Shape
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths, PathOptions
@@ -48,23 +49,23 @@ class Inspect:
 
     def manifests(self) -> pa.Table:
         """The manifests of the snapshot."""
-        return file_tables.manifests_table(self.store, self._point())
+        return self._at_point(partial(file_tables.manifests_table, self.store))
 
     def files(self) -> pa.Table:
         """The live files of the snapshot."""
-        return file_tables.files_table(self.store, self._paths(), self._point())
+        return self._at_point(partial(file_tables.files_table, self.store, self._paths()))
 
     def partitions(self) -> pa.Table:
         """Rows, bytes and files of each partition."""
-        return file_tables.partitions_table(self.store, self._point())
+        return self._at_point(partial(file_tables.partitions_table, self.store))
 
     def buckets(self) -> pa.Table:
         """Rows, bytes and files of each bucket."""
-        return file_tables.buckets_table(self.store, self._point())
+        return self._at_point(partial(file_tables.buckets_table, self.store))
 
     def table_indexes(self) -> pa.Table:
         """The index files of the snapshot: hash indexes of buckets, deletion vectors of data files."""
-        return file_tables.table_indexes_table(self.store, self._point())
+        return self._at_point(partial(file_tables.table_indexes_table, self.store))
 
     def lsm(self) -> pa.Table:
         """The levels of each bucket of a primary-key table: runs, overlap, what compaction owes, amplification.
@@ -74,7 +75,7 @@ class Inspect:
         """
         from tidelake.ops.inspect.lsm_table import lsm_table
 
-        return lsm_table(self.store, self._paths(), self.given, self._point())
+        return self._at_point(partial(lsm_table, self.store, self._paths(), self.given))
 
     def ro(self) -> pa.Table:
         """The rows as the last full compactions left them: nothing is merged, newer rows are not seen."""
@@ -97,5 +98,5 @@ class Inspect:
     def _paths(self) -> DataPaths:
         return DataPaths(self.store.layout, self.store.schema, PathOptions.parse(self.store.schema.options))
 
-    def _point(self) -> Snapshot | None:
-        return resolve(self.store, TravelOptions.parse(self.given))
+    def _at_point(self, show: Callable[[Snapshot | None], pa.Table]) -> pa.Table:
+        return at_point(self.store, TravelOptions.parse(self.given), show)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.ops.commit.abort import AbortResult
@@ -22,6 +22,12 @@ class TableWrite:
         self._writer = writer
         self._schema = schema
         self.user = commit_user
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "a writer has open files and stays in its process",
+            hint="send the table, and make a writer of it there; what prepare_commit returns can be sent too",
+        )
 
     def write(self, data: Any, *, row_kind: str | None = None) -> None:
         """Write rows; kinds come in a column `rowkind` that the table does not have, or in the one that is named.

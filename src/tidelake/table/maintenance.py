@@ -21,7 +21,14 @@ from tidelake.ops.maintain.branches import (
 )
 from tidelake.ops.maintain.changelogs import ChangelogPlan, plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
-from tidelake.ops.maintain.expire import ExpireOptions, ExpirePlan, ExpireResult, plan_expire, run_expire
+from tidelake.ops.maintain.expire import (
+    ExpireOptions,
+    ExpirePlan,
+    ExpireResult,
+    plan_expire,
+    run_expire,
+    unless_overtaken,
+)
 from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
 from tidelake.ops.maintain.rollback import RollbackPlan, plan_rollback, run_rollback
 from tidelake.ops.maintain.tags import (
@@ -73,6 +80,7 @@ class Maintenance(Writing):
             InvalidInputError: `where` looks at a column that is no partition column, or a number does not fit.
             CommitUnknownError: the storage did not tell whether a commit is there.
         """
+        self._refuse_view()
         from tidelake.ops.compact.dedicated import DedicatedCompaction, Desk, End, run_dedicated
 
         hands = None if on is None else engine().hands(on)
@@ -115,17 +123,23 @@ class Maintenance(Writing):
             InvalidInputError: the numbers contradict each other.
             CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
         """
+        self._refuse_view()
         options = ExpireOptions.parse(self.options)
-        plan = plan_expire(
-            self.store,
-            self.paths,
-            options,
-            older_than_ms=None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms()),
-            retain_max=retain_max,
-            retain_min=retain_min,
-            max_deletes=max_deletes,
-        )
-        return plan if plan_only else run_expire(self.store, plan, options)
+        older_than_ms = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
+
+        def attempt() -> ExpirePlan | ExpireResult:
+            plan = plan_expire(
+                self.store,
+                self.paths,
+                options,
+                older_than_ms=older_than_ms,
+                retain_max=retain_max,
+                retain_min=retain_min,
+                max_deletes=max_deletes,
+            )
+            return plan if plan_only else run_expire(self.store, plan, options)
+
+        return unless_overtaken(attempt)
 
     def expire_changelogs(
         self,
@@ -147,17 +161,23 @@ class Maintenance(Writing):
             InvalidInputError: the numbers contradict each other.
             CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
         """
-        plan = plan_changelog_expiry(
-            self.store,
-            self.paths,
-            self.options,
-            older_than_ms=None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms()),
-            retain_max=retain_max,
-            retain_min=retain_min,
-            max_deletes=max_deletes,
-            delete_all=delete_all,
-        )
-        return plan if plan_only else run_changelog_expiry(self.store, plan, ExpireOptions.parse(self.options))
+        self._refuse_view()
+        older_than_ms = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
+
+        def attempt() -> ChangelogPlan | ExpireResult:
+            plan = plan_changelog_expiry(
+                self.store,
+                self.paths,
+                self.options,
+                older_than_ms=older_than_ms,
+                retain_max=retain_max,
+                retain_min=retain_min,
+                max_deletes=max_deletes,
+                delete_all=delete_all,
+            )
+            return plan if plan_only else run_changelog_expiry(self.store, plan, ExpireOptions.parse(self.options))
+
+        return unless_overtaken(attempt)
 
     def remove_orphans(
         self, older_than: Moment | timedelta = timedelta(days=1), *, plan_only: bool = True
@@ -172,9 +192,14 @@ class Maintenance(Writing):
             CommitConflictError: the table moved meanwhile, or refers to no file at all; nothing was deleted.
             NotFoundError: a file that a snapshot needs is missing; nothing was deleted.
         """
+        self._refuse_view()
         older_than_ms = before_ms(older_than, self.store.env.clock.now_ms())
-        plan = plan_orphans(self.store, self.paths, older_than_ms=older_than_ms)
-        return plan if plan_only else replace(plan, left=run_orphans(self.store, plan))
+
+        def attempt() -> OrphanPlan:
+            plan = plan_orphans(self.store, self.paths, older_than_ms=older_than_ms)
+            return plan if plan_only else replace(plan, left=run_orphans(self.store, plan))
+
+        return unless_overtaken(attempt)
 
     def rollback_to(
         self,
@@ -190,6 +215,7 @@ class Maintenance(Writing):
             InvalidInputError: not exactly one target is given.
             NotFoundError: there is no such snapshot or tag, or none that old.
         """
+        self._refuse_view()
         time_ms = None if timestamp is None else moment_ms(timestamp)
         plan = plan_rollback(self.store, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
         return plan if plan_only else run_rollback(self.store, plan)
@@ -208,6 +234,7 @@ class Maintenance(Writing):
             InvalidInputError: the name is taken or unusable.
             NotFoundError: there is no such snapshot.
         """
+        self._refuse_view()
         return create_tag(
             self.store,
             TagOptions.parse(self.options),
@@ -224,10 +251,15 @@ class Maintenance(Writing):
             NotFoundError: there is no such tag.
             CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
         """
-        plan = plan_tag_deletion(self.store, self.paths, name)
-        if not plan_only:
-            run_tag_deletion(self.store, plan, clean_folders=ExpireOptions.parse(self.options).clean_folders)
-        return plan
+        self._refuse_view()
+
+        def attempt() -> TagDeletion:
+            plan = plan_tag_deletion(self.store, self.paths, name)
+            if not plan_only:
+                run_tag_deletion(self.store, plan, clean_folders=ExpireOptions.parse(self.options).clean_folders)
+            return plan
+
+        return unless_overtaken(attempt)
 
     def rename_tag(self, name: str, new: str) -> None:
         """Give a tag another name.
@@ -236,6 +268,7 @@ class Maintenance(Writing):
             NotFoundError: there is no such tag.
             InvalidInputError: the new name is taken or unusable.
         """
+        self._refuse_view()
         rename_tag(self.store, name, new)
 
     def expire_tags(self, older_than: Moment | timedelta | None = None) -> tuple[str, ...]:
@@ -244,6 +277,7 @@ class Maintenance(Writing):
         Raises:
             CommitConflictError: what holds files moved meanwhile: try again.
         """
+        self._refuse_view()
         before = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
         return run_tag_expiry(self.store, self.paths, older_than_ms=before)
 
@@ -257,6 +291,7 @@ class Maintenance(Writing):
         Raises:
             NotFoundError: there is no such branch.
         """
+        self._refuse_view()
         delete_branch(self.store, name)
 
     def branches(self) -> list[str]:
@@ -272,6 +307,7 @@ class Maintenance(Writing):
             NotFoundError: there is no such branch.
             InvalidInputError: the branch has no snapshot.
         """
+        self._refuse_view()
         plan = plan_fast_forward(self.store, branch)
         if not plan_only:
             run_fast_forward(self.store, plan)
@@ -287,4 +323,5 @@ class Maintenance(Writing):
         Raises:
             NotFoundError: there is no such consumer to forget.
         """
+        self._refuse_view()
         reset_consumer(self.store, consumer, next_snapshot)

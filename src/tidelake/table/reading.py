@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.scan.follow import ConsumerMode, FollowContext, Follower, FollowOptions, begin_options
 from tidelake.ops.scan.modes import names_a_place
-from tidelake.ops.scan.topn import parse_order
+from tidelake.ops.scan.topn import OrderBy, parse_order
 from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, Shape, chosen_columns
 from tidelake.store.consumers import ConsumerStore
 from tidelake.table.base import Handle
@@ -37,25 +38,23 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> Scan:
         """A lazy read: some columns, the rows that `where` keeps (SQL text or an expression), at most `limit`.
 
-        `order_by` is a column, `"column desc"` or a list of them: null comes first, or last when descending. With a
-        limit, files that cannot hold one of the first rows are not read.
+        `order_by` is a column, `"column desc"`, or a list of them and of pairs `("column", "desc")`: null comes first,
+        or last when descending. With a limit, files that cannot hold one of the first rows are not read.
 
         Raises:
             InvalidInputError: a column does not exist, or the condition cannot be understood.
         """
-        if limit is not None and limit < 0:
-            raise InvalidInputError("limit must not be negative", limit=limit)
         return Scan(
             name=self.name,
             store=self.store,
             paths=self.paths,
             columns=chosen_columns(self.schema, columns),
             where=self._predicate(where),
-            limit=limit,
+            limit=None if limit is None else _row_count(limit),
             options=self.options,
             order=parse_order(order_by, self.schema),
         )
@@ -65,7 +64,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> pa.Table:
         """Rows as an Arrow table."""
         return self.scan(columns, where, limit, order_by).to_arrow()
@@ -75,7 +74,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> pa.RecordBatchReader:
         """Rows as a stream of Arrow batches."""
         return self.scan(columns, where, limit, order_by).to_batches()
@@ -86,7 +85,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
         *,
         lazy: Literal[False] = False,
     ) -> pl.DataFrame: ...
@@ -97,7 +96,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
         *,
         lazy: Literal[True],
     ) -> pl.LazyFrame: ...
@@ -107,7 +106,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
         *,
         lazy: bool = False,
     ) -> pl.DataFrame | pl.LazyFrame:
@@ -120,7 +119,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> pd.DataFrame:
         """Rows as a pandas frame."""
         return self.scan(columns, where, limit, order_by).to_pandas()
@@ -130,7 +129,7 @@ class Reading(Handle):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> duckdb.DuckDBPyRelation:
         """Rows as a DuckDB relation."""
         return self.scan(columns, where, limit, order_by).to_duckdb()
@@ -211,7 +210,9 @@ class Reading(Handle):
 
         Raises:
             InvalidInputError: options contradict each other, or a stream cannot begin there.
+            UnsupportedError: the table is not one whose rows are read here.
         """
+        self._refuse_unreadable()
         given = {} if start == LATEST_FULL and names_a_place(self.options) else begin_options(start)
         if given and names_a_place(self.options):
             raise InvalidInputError(
@@ -234,7 +235,7 @@ class Reading(Handle):
             scan,
             Follower(
                 self.store,
-                scan.batch_read(),
+                scan.stream_read(),
                 resumed.resumed if resumed else None,
                 read_ms=resumed.read_ms if resumed else None,
             ),
@@ -261,6 +262,12 @@ class Reading(Handle):
 
 def _is_id(snapshot: object) -> bool:
     return isinstance(snapshot, int) and not isinstance(snapshot, bool)
+
+
+def _row_count(limit: object) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, Integral) or int(limit) < 0:
+        raise InvalidInputError("limit is not a number of rows", limit=repr(limit)[:80], hint="write limit=10")
+    return int(limit)
 
 
 def _is_span(seconds: object) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import plain
+from tidelake.ops.scan.topn import OrderBy
 from tidelake.query import Scan, Shape
 from tidelake.table.following import Following
 from tidelake.table.handle import Table
@@ -42,7 +43,7 @@ class View(Table):
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         limit: int | None = None,
-        order_by: str | Sequence[str] | None = None,
+        order_by: OrderBy = None,
     ) -> Scan:
         """A lazy read of the view; `columns` are those of the table, and what the view puts in front always comes.
 
@@ -95,6 +96,24 @@ class View(Table):
         """
         return view_of(self.table.reload(), self.view)
 
+    def with_options(self, options: Mapping[str, object]) -> Table:
+        """The same view with dynamic options, as `Table.with_options` takes them.
+
+        Raises:
+            InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
+            NotFoundError: there is no such tag or branch.
+        """
+        return view_of(self.table.with_options(options), self.view)
+
+    def branch(self, name: str) -> Table:
+        """The same view of the table on a branch.
+
+        Raises:
+            NotFoundError: there is no such branch.
+            InvalidInputError: the name is not usable.
+        """
+        return view_of(self.table.branch(name), self.view)
+
     def _refuse_compacted(self) -> None:
         if self.view == RO and self.primary_key:
             raise InvalidInputError(
@@ -102,6 +121,9 @@ class View(Table):
             )
 
     def _refuse_travelled(self) -> None:
+        self._refuse_view()
+
+    def _refuse_view(self) -> None:
         raise InvalidInputError("a view is only read", name=self.name, hint=f"write to {self.table.name}")
 
 

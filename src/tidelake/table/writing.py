@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelake.engine import engine, is_engine_frame
@@ -14,6 +15,7 @@ from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.outcome import name_published
 from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.compact.append import Rewrite
 from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
@@ -26,8 +28,15 @@ from tidelake.ops.maintain.times import Span, span_ms
 from tidelake.ops.scan.partitions import PartitionPredicate, PartitionSet
 from tidelake.ops.write.merge_rules import ALL, resolve_merge
 from tidelake.ops.write.merge_source import typed_source
-from tidelake.ops.write.rescale import RescalePlan, new_bucket_count, plan_rescale, rescale_options, run_rescale
-from tidelake.ops.write.verbs import Target, begin_write, run_delete, run_update, run_write
+from tidelake.ops.write.rescale import (
+    RescalePlan,
+    new_bucket_count,
+    plan_rescale,
+    rescale_options,
+    rescaled_anew,
+    run_rescale,
+)
+from tidelake.ops.write.verbs import Target, begin_write, check_assignments, run_delete, run_update, run_write
 from tidelake.spec.types import Field
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
@@ -112,19 +121,31 @@ class Writing(Handle):
         """
         table = self._newest()
         predicate = table._condition(where)
+        scalars = table._assigned(assignments)
+        return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
+
+    def check_update(self, assignments: Mapping[str, object]) -> None:
+        """Look whether `update` could be given these new values; no row is read.
+
+        Raises:
+            InvalidInputError: a column does not exist or may not change, or a value does not fit it.
+        """
+        table = self._newest()
+        check_assignments(table._target(), table._assigned(assignments))
+
+    def _assigned(self, assignments: Mapping[str, object]) -> dict[str, Scalar]:
         if not isinstance(assignments, Mapping):
             raise InvalidInputError("new values are no mapping", got=type(assignments).__name__, hint=_ASSIGN_HINT)
         if not assignments:
             raise InvalidInputError("nothing to update", hint=_ASSIGN_HINT)
-        scalars = {name: table._scalar(value) for name, value in assignments.items()}
-        return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
+        return {name: self._scalar(value) for name, value in assignments.items()}
 
     def merge(self, source: Any, on: Predicate | str | Sequence[str]) -> Merge:
         """Merge rows of a source into the table: add clauses to what comes back, and end with `run()`.
 
         `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. A frame
-        of Spark is merged by Spark and stays there. `on` says when rows belong together: a condition such as
-        `"t.id = s.id"`, or a list of columns that both have.
+        of Spark is merged by Spark and stays there. `on` says when rows belong together: a column that both have, a
+        list of such, or a condition such as `"t.id = s.id"`.
 
         Raises:
             InvalidInputError: the table is read at a point in time.
@@ -256,10 +277,9 @@ class Writing(Handle):
         table = self._newest()
         count = new_bucket_count(table.options, bucket_num)
         chosen = choose_partitions(table.schema, table._predicate(where), partitions)
-        plan = plan_rescale(table._job(), chosen, count)
         if plan_only:
-            return plan
-        return table._rescaled(plan, progress)
+            return plan_rescale(table._job(), chosen, count)
+        return rescaled_anew(lambda: table._rescaled(plan_rescale(table._job(), chosen, count), progress))
 
     def _rescaled(self, plan: RescalePlan, progress: Callable[[int, int], None] | None = None) -> CommitResult:
         writing = self._with_dynamic(rescale_options(self.dynamic, plan))
@@ -328,19 +348,34 @@ class Writing(Handle):
         types = tuple(table.schema.partition_types)
         for count in sorted(set(counts.values())):
             chosen = frozenset(partition for partition, wanted in counts.items() if wanted == count)
-            plan = plan_rescale(table._job(), PartitionSet(chosen, types), count)
+            plan = partial(plan_rescale, table._job(), PartitionSet(chosen, types), count)
             with suppress(CommitConflictError):
-                table._rescaled(plan)
+                rescaled_anew(partial(_planned_and_done, plan, table._rescaled))
 
     def _committer(self, user: str | None) -> Committer:
         require_exclusive_create(self.store.env, self.options)
         target, user = self._target(), user or self._fresh_user()
-        return Committer(self.store, user, options=self.options, rebaser=target.rebaser(), guard=target.guard(user))
+        return Committer(
+            self.store,
+            user,
+            options=self.options,
+            rebaser=target.rebaser(),
+            reassigner=target.reassigner(),
+            guard=target.guard(user),
+        )
 
     def _afterwards(self, result: CommitResult) -> CommitResult:
-        return run_afterwards(self.store, self.paths, self.options, result)
+        try:
+            return run_afterwards(self.store, self.paths, self.options, result)
+        except BaseException as interrupt:  # between two of its steps
+            name_published(interrupt, result.snapshot_ids)
+            raise
 
     def _fresh_user(self) -> str:
         prefix = self.options.get("commit.user-prefix")
         fresh = self.store.env.ids.uuid()
         return f"{prefix}_{fresh}" if prefix else fresh
+
+
+def _planned_and_done(plan: Callable[[], RescalePlan], run: Callable[[RescalePlan], CommitResult]) -> CommitResult:
+    return run(plan())

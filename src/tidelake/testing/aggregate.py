@@ -271,13 +271,14 @@ class SlowAggregate:
         before, after = self._usable(state or []), self._usable(value)
         if not self._members("nested-key"):
             return before + after[: max(limit - len(state or []), 0)]
-        found = {self._row_key(row): row for row in before}
-        for row in after:
+        found: dict[Any, Any] = {}
+        for place, row in enumerate([*before, *after]):
             key = self._row_key(row)
             if key in found:
+                # The state may have a key twice too: a late row becomes the older side as it was written.
                 if self._sequence(row) >= self._sequence(found[key]):
                     found[key] = row
-            elif len(found) < limit:
+            elif place < len(before) or len(found) < limit:
                 found[key] = row
         return list(found.values())
 
@@ -290,7 +291,8 @@ class SlowAggregate:
             return state
         key = self._row_key if self._members("nested-key") else self._frozen_item
         gone = [key(row) for row in self._usable(value)]
-        return [row for row in self._usable(state) if key(row) not in gone]
+        left = [row for row in self._usable(state) if key(row) not in gone]
+        return list({key(row): row for row in left}.values()) if self._members("nested-key") else left
 
     def _add_nested_partial_update(self, state: Any, value: Any) -> Any:
         if value is None:
@@ -320,6 +322,10 @@ def frozen_value(value: Any, dtype: DataType) -> Any:
             return tuple(frozen_value(item, element) for item in value)
         case MapType(key=key, value=item_type):
             return frozenset((frozen_value(k, key), frozen_value(v, item_type)) for k, v in value)
+        case ElementType(root=Root.MULTISET, element=element):
+            return frozenset((frozen_value(item, element), count) for item, count in value)
+        case DataType(root=Root.VARIANT):
+            return value["value"], value["metadata"]
         case RowType(fields=fields):
             return tuple(frozen_value(value[each.name], each.type) for each in fields)
     if isinstance(value, float):

@@ -71,6 +71,12 @@ class Fault(Enum):
     """As TORN, with the error of a full disk."""
     NOT_FOUND = "not_found"
     """A read is told that the file is gone; others as BEFORE."""
+    BROKEN = "broken"
+    """An error that is not one of the storage, and no effect."""
+    INTERRUPT = "interrupt"
+    """The user interrupts before the effect; the process lives on."""
+    INTERRUPT_AFTER = "interrupt_after"
+    """The user interrupts after the effect; the process lives on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,11 @@ class _Wrapped(ABC):
     @property
     def root(self) -> str:
         return self.inner.root
+
+    @property
+    def is_synchronous(self) -> bool:
+        # As an object store: whoever is interrupted here has to be careful.
+        return False
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
         return self._run("read", path, lambda: self.inner.read(path, limit=limit))
@@ -297,6 +308,13 @@ class FaultyFileIO(_Wrapped):
             case Fault.CRASH_AFTER:
                 effect()
                 raise self._die()
+            case Fault.BROKEN:
+                raise RuntimeError("fault was injected")
+            case Fault.INTERRUPT:
+                raise KeyboardInterrupt
+            case Fault.INTERRUPT_AFTER:
+                effect()
+                raise KeyboardInterrupt
             case Fault.AFTER:
                 effect()
                 if lost is not None:

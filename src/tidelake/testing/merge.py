@@ -141,13 +141,14 @@ class SlowMerge:
             if not groups:
                 raise UnsupportedError("partial-update table cannot take a row back")
             number = sequence
+            removing = [group for group in groups if set(group.ordering) & set(chosen.remove_on_group)]
+            if kind == 3 and any(not empty[group] and not late[group] for group in removing):
+                self._check(values)
+                state, deleted = {name: values[name] for name in names}, True
+                continue
             for group in groups:
                 if empty[group]:
                     continue
-                if not late[group] and kind == 3 and set(group.ordering) & set(chosen.remove_on_group):
-                    self._check(values)
-                    state, deleted = {name: values[name] for name in names}, True
-                    break
                 for name in group.protected:
                     if name in functions:
                         state[name] = functions[name].retract(state[name], values[name])

@@ -199,14 +199,18 @@ class Session:
             self._committer = Committer(self.table().store, self.user)
         return self._committer
 
-    def perform(self, *steps: Step) -> None:
+    def perform(self, *steps: Step) -> bool:
         """Do some steps, each as often as one likes.
+
+        Returns:
+            Whether they are done whole. A compaction that failed after its rows were published is done by doing the
+            step again.
 
         Raises:
             TidelakeError: as the verbs of a table do.
         """
-        for step in steps:
-            self._perform(step)
+        results = [self._perform(step) for step in steps]
+        return not any(result is not None and result.compaction_lost for result in results)
 
     def _perform(self, step: Step) -> CommitResult | None:
         match step:

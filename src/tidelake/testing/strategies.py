@@ -34,6 +34,7 @@ from tidelake.spec.types import (
     SimpleType,
     TimeType,
     VectorType,
+    walk,
 )
 
 _SIMPLE = (
@@ -137,7 +138,7 @@ def schemas(draw: Callable[[st.SearchStrategy[Any]], Any], max_columns: int = 6)
     columns = []
     for name in names:
         in_key = name in primary_keys or name in partition_keys
-        dtype = draw(_key_types() if in_key else types(max_leaves=4))
+        dtype = draw(_key_types() if in_key else _value_types(keyed))
         columns.append(Column(name, dtype, draw(_comments())))
     options = {"bucket": draw(st.sampled_from(("1", "4", "-1", "-2")))} if keyed else {}
     options |= draw(_notes())
@@ -159,6 +160,14 @@ def _name_lists(max_columns: int) -> st.SearchStrategy[list[str]]:
 @functools.cache
 def _key_types() -> st.SearchStrategy[DataType]:
     return st.builds(SimpleType, st.sampled_from(_KEY_TYPES))
+
+
+@functools.cache
+def _value_types(keyed: bool) -> st.SearchStrategy[DataType]:
+    """Types of columns outside of keys; large values are whole columns of tables with a key."""
+    return types(max_leaves=4).filter(
+        lambda dtype: (keyed and dtype.root is Root.BLOB) or all(each.root is not Root.BLOB for each in walk(dtype))
+    )
 
 
 @functools.cache

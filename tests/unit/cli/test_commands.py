@@ -284,10 +284,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(lake: Path) -> None:
 
 
 def test_an_empty_lake_says_so_without_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = main_code(capsys, "-w", str(tmp_path / "new"), "ls")
+    code, out, err = main_code(capsys, "-w", str(tmp_path), "ls")
     assert (code, out) == (0, "")
     assert "no database in" in err
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -551,3 +550,21 @@ def test_a_box_that_would_fold_its_headings_gives_way_to_lines(
     drawn = capsys.readouterr().out
     assert ("┃" in drawn) is boxed
     assert ("abcde  fghij" in drawn) is not boxed
+
+
+@pytest.mark.parametrize(("given", "said"), [("nope = 1", "column does not exist"), ("id = 'many'", "id")])
+def test_the_plan_of_an_update_refuses_what_the_update_would(lake: Path, given: str, said: str) -> None:
+    for how in ("--plan", "--yes"):
+        done = run("-w", str(lake), "update", "shop.orders", "--set", given, "--where", "id = 1", how)
+        assert isinstance(done.exception, tl.InvalidInputError)
+        assert said in str(done.exception)
+
+
+def test_explain_counts_the_files_that_partitions_pruned(tmp_path: Path) -> None:
+    table = tl.connect(tmp_path).create_table("db.t", {"id": "INT", "p": "INT"}, partition_by=["p"])
+    table.write([{"id": number, "p": number} for number in range(10)])
+    table.delete("p = 9")
+    place = ("--table-path", table.location)
+    assert "files      1 of 9 kept" in run(*place, "explain", "--where", "p = 3").output
+    assert answer(*place, "explain", "--where", "p = 3")["files"] == 9
+    assert "files      9 of 9 kept" in run(*place, "explain").output

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
+import operator
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tidelake.errors import InvalidInputError
-from tidelake.expr import ALWAYS, And, In, Not, Or, Predicate, col
-from tidelake.expr.evaluate import matches, typed_scalar
+from tidelake.expr import ALWAYS, And, ColumnRef, Compare, In, Not, Or, Predicate, Test, call, col
+from tidelake.expr.evaluate import evaluate_scalar, matches, truth, typed_scalar
+from tidelake.expr.simplify import simplify
 
 COLUMNS = {
     "i": pa.array([1, 2, None, 4], pa.int32()),
@@ -45,7 +49,7 @@ def kept(predicate: Predicate) -> list[int]:
         ((col("i") == 1) | col("s").is_null(), [0, 1]),
         ((col("i") == 4) & (col("s") == ""), [3]),
         (Not(And((col("i") > 0, col("s") == "a"))), [2, 3]),
-        (col("f") == math.nan, []),
+        (col("f") == math.nan, [1]),
         (col("f") != 1.0, [1, 3]),
         (col("f") == 0.0, [3]),
         (col("d") == "2026-01-01", [0]),
@@ -55,6 +59,52 @@ def kept(predicate: Predicate) -> list[int]:
 )
 def test_three_truth_values_as_in_sql(predicate, rows):
     assert kept(predicate) == rows
+
+
+ORDERED = [-math.inf, -1.5, 0.0, 1.5, math.inf, math.nan]
+"""Numbers as Spark and Paimon order them."""
+COMPARED = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.mark.parametrize("dtype", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("op", COMPARED)
+def test_nan_is_greater_than_every_number_and_equal_to_itself(op, dtype):
+    pairs = list(itertools.product(range(len(ORDERED)), repeat=2))
+    expected = [*(COMPARED[op](left, right) for left, right in pairs), None]
+    columns = {
+        name: pa.array([*(ORDERED[pair[side]] for pair in pairs), None], dtype) for side, name in enumerate("ab")
+    }
+    count = len(expected)
+    assert truth(Test(ColumnRef("a"), op, ColumnRef("b")), columns, count).to_pylist() == expected
+    assert truth(Not(Test(ColumnRef("a"), op, ColumnRef("b"))), columns, count).to_pylist() == [
+        None if each is None else not each for each in expected
+    ]
+    for place, number in enumerate(ORDERED):
+        beside = [*(COMPARED[op](left, place) for left, _ in pairs), None]
+        for predicate in (Compare("a", op, number), simplify(Not(Not(Compare("a", op, number))))):
+            assert truth(predicate, columns, count).to_pylist() == beside
+        assert truth(simplify(Not(Compare("a", op, number))), columns, count).to_pylist() == [
+            None if each is None else not each for each in beside
+        ]
+
+
+def test_nan_is_one_of_the_values_of_a_list_and_the_zeros_are_one():
+    column = {"x": pa.array([math.nan, -0.0, 0.0, 1.0, None])}
+    assert matches(col("x").is_in([math.nan, 0.0]), column, 5).to_pylist() == [True, True, True, False, False]
+    assert matches(~col("x").is_in([math.nan, -0.0]), column, 5).to_pylist() == [False, False, False, True, False]
+    assert matches(col("x").same_as(math.nan), column, 5).to_pylist() == [True, False, False, False, False]
+    assert matches(col("x").between(0.0, math.inf), column, 5).to_pylist() == [False, True, True, True, False]
+    assert matches(col("x").between(0.5, math.nan), column, 5).to_pylist() == [True, False, False, True, False]
+    for function, expected in (("greatest", [True, False]), ("least", [False, False])):
+        found = evaluate_scalar(call(function, col("x"), 0.5).scalar, {"x": pa.array([math.nan, -1.0])}, 2)
+        assert pc.is_nan(found).to_pylist() == expected
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are():

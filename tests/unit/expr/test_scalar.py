@@ -266,7 +266,7 @@ def test_a_boolean_column_is_a_condition_and_another_one_is_not():
         (column(["10", "9"]), ">", column([9, 9]), [True, False]),
         (column(["2024-01-02"]), ">", column([dt.date(2024, 1, 1)]), [True]),
         (column([0.1], pa.float32()), "=", column([0.1]), [False]),
-        (column([math.nan]), "=", column([math.nan]), [False]),
+        (column([math.nan]), "=", column([math.nan]), [True]),
         (column(["a"], pa.large_string()), "=", column(["a"]), [True]),
         (column(["a", "b"]).dictionary_encode(), "=", column(["a", "a"]), [True, False]),
     ],
@@ -530,3 +530,31 @@ def test_constant_conditions_have_their_truth_value():
     columns = {"a": column([1, 2])}
     assert holds(ALWAYS, **columns) == [True, True]
     assert holds(NEVER, **columns) == [False, False]
+
+
+_ORDERED = {
+    "BOOLEAN": (pa.bool_(), [False, True]),
+    "TINYINT": (pa.int8(), [-1, 1]),
+    "BIGINT": (pa.int64(), [-1, 1]),
+    "DOUBLE": (pa.float64(), [-0.5, 0.5]),
+    "DECIMAL": (pa.decimal128(5, 2), [Decimal("-1.00"), Decimal("1.50")]),
+    "STRING": (pa.string(), ["a", "b"]),
+    "BYTES": (pa.binary(), [b"a", b"\x80"]),
+    "DATE": (pa.date32(), [dt.date(1969, 1, 1), dt.date(2024, 1, 1)]),
+    "TIME": (pa.time32("ms"), [dt.time(1), dt.time(2)]),
+    "TIMESTAMP": (pa.timestamp("us"), [dt.datetime(1969, 1, 1), dt.datetime(2024, 1, 1)]),
+    "TIMESTAMP_LTZ": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(1969, 1, 1, tzinfo=UTC), dt.datetime(2024, 1, 1, tzinfo=UTC)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _ORDERED)
+def test_greatest_and_least_know_every_type_that_has_an_order(name):
+    dtype, (low, high) = _ORDERED[name]
+    left, right = pa.array([low, None, high, None], dtype), pa.array([high, low, None, None], dtype)
+    for function, expected in (("greatest", [high, low, high, None]), ("least", [low, low, high, None])):
+        found = run(call(function, col("a"), col("b")), a=left, b=right)
+        assert found.type == dtype
+        assert found.to_pylist() == expected

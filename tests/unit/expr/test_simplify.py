@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -53,8 +55,8 @@ A, B, C = col("a") == 1, col("b") == 2, col("c") == 3
         (Not(Not(A)), A),
         (Not(UNKNOWN), UNKNOWN),
         (Not(col("d") < DAY), col("d") >= DAY),
-        (Not(col("g") < "1.5"), Not(col("g") < "1.5")),
-        (Not(col("g") < 1.5), Not(col("g") < 1.5)),
+        (Not(col("g") < "1.5"), col("g") >= "1.5"),
+        (Not(col("g") < 1.5), col("g") >= 1.5),
         (Not(IsNull("a")), Not(IsNull("a"))),
         (col("a") == None, UNKNOWN),  # noqa: E711  SQL's a = NULL
         (In("a", ()), NEVER),
@@ -172,6 +174,8 @@ def test_values_of_a_bucket_key_are_brought_to_its_type_before_they_are_compared
 def test_zero_and_nan_are_no_values_to_pick_a_bucket_by():
     assert literals(col("g") == 0.0, "g", DOUBLE) is None
     assert literals(col("g").is_in([1.5, float("nan")]), "g", DOUBLE) is None
+    both = col("g").is_in([1.5, math.nan]) & col("g").is_in([float("nan"), 1.5])
+    assert literals(both, "g", DOUBLE) is None
     assert literals(col("t") == "2024-01-01 00:00:00", "t", TimeType(Root.TIMESTAMP, precision=9)) is None
 
 
@@ -222,6 +226,20 @@ def bounds(low, high, nulls=0, rows=10, dtype=None):
         (Not(Test(ColumnRef("s"), "<", Literal(float("nan")))), bounds(1, 2), True),
         (Not(Test(Literal(9.5), ">", ColumnRef("s"))), bounds(1.0, 2.0), True),
         (Compare("s", "!=", 1.0), bounds(1.0, 1.0), True),
+        (Compare("s", ">", 5.0), bounds(1.0, 2.0), True),
+        (Compare("s", ">=", 5.0), bounds(1.0, 2.0, dtype=pa.float32()), True),
+        (Compare("s", "=", math.nan), bounds(1.0, 2.0), True),
+        (Compare("s", "<", math.nan), bounds(1.0, 2.0), True),
+        (In("s", (7.0, math.nan)), bounds(1.0, 2.0), True),
+        (Test(ColumnRef("s"), ">", Literal(5)), bounds(1.0, 2.0), True),
+        (Test(ColumnRef("s"), ">", Literal(5.5)), bounds(1, 2), False),
+        (Test(ColumnRef("s"), "<", Literal(math.nan)), bounds(1, 2), True),
+        (Compare("s", "<", 0.5), bounds(1.0, 2.0), False),
+        (Compare("s", "=", 5.0), bounds(1.0, 2.0), False),
+        (Not(Compare("s", ">", 0.5)), bounds(1.0, 2.0), False),
+        (Compare("s", ">", 5.0), bounds(None, None, nulls=10, dtype=pa.float64()), False),
+        (Compare("s", ">", 5.0), replace(bounds(1.0, 2.0), without_nan=True), False),
+        (Compare("s", "=", math.nan), replace(bounds(1.0, 2.0), without_nan=True), True),
         (UNKNOWN, bounds(1, 2), False),
         (Not(UNKNOWN), bounds(1, 2), False),
     ],

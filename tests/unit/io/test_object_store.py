@@ -6,12 +6,24 @@ import builtins
 import pickle
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from s3_server import BUCKET, ScriptedS3, storage_options
 from tidelake.errors import FormatError, InvalidInputError, StorageError
-from tidelake.io import Created, Env, Exists, FileIO, MemoryFileIO, SeededIds, Unknown, open_fileio
+from tidelake.io import (
+    Created,
+    Env,
+    Exists,
+    FileIO,
+    LocalFileIO,
+    MemoryFileIO,
+    SeededIds,
+    Unknown,
+    object_store,
+    open_fileio,
+)
 from tidelake.io.object_store import FOLDER_MARKER, ObjectStoreFileIO, _configure
 from tidelake.testing import FakeClock
 
@@ -99,6 +111,25 @@ def test_a_refusal_is_certain(scripted: tuple[ScriptedS3, FileIO], step: str, co
     assert server.objects == {}
 
 
+@pytest.mark.parametrize("refused_by", ["the store", "a storage option"])
+def test_the_hint_for_a_store_without_exclusive_creation_names_what_exists(refused_by: str) -> None:
+    server = ScriptedS3()
+    server.script = ["501"]
+    with server.serve() as endpoint:
+        options = storage_options(endpoint)
+        if refused_by == "a storage option":
+            options["conditional_put"] = "disabled"
+        io = open_fileio("s3://bucket/t", options)
+        with pytest.raises(StorageError) as caught:
+            io.create_exclusive("s-1", b"ours")
+    hint = str(caught.value.hint)
+    assert caught.value.code == "no-exclusive-create"
+    assert "lock" not in hint
+    assert "conditional_put" in hint
+    assert "unsafe.commit does not help" in hint
+    assert server.objects == {}
+
+
 def test_nobody_listening_is_certain_too() -> None:
     server = ScriptedS3()
     with server.serve() as endpoint:
@@ -178,17 +209,104 @@ def test_credentials_show_nowhere(s3_options: dict[str, str], caplog: pytest.Log
     with pytest.raises(StorageError) as caught:
         io.read("f")
     shown += [str(caught.value), repr(caught.value), repr(caught.value.__cause__)]
-    with pytest.raises(InvalidInputError) as refused:
-        pickle.dumps(io)
-    shown += [str(refused.value), caplog.text]
+    shown += [str(pickle.dumps(io)), repr(pickle.loads(pickle.dumps(io))), caplog.text]
     assert not [text for text in shown if "canary" in text]
     assert "***" in repr(io)
 
 
-def test_a_storage_without_secrets_pickles() -> None:
-    io = open_fileio("s3://bucket/t", {"region": "us-east-1", "skip_signature": True})
+def test_a_storage_pickles_without_its_secrets() -> None:
+    secrets = {"access_key_id": "canary", "secret_access_key": "canary"}
+    io = open_fileio("s3://bucket/t", {"region": "us-east-1", "skip_signature": True, **secrets})
     again = pickle.loads(pickle.dumps(io.sub("u")))
     assert again.root == "s3://bucket/t/u"
+    assert again.storage_options == {"region": "us-east-1", "skip_signature": True}
+
+
+@pytest.mark.parametrize("kind", [LocalFileIO, MemoryFileIO, ObjectStoreFileIO])
+def test_a_half_made_storage_shows_itself_to_a_debugger(kind: type) -> None:
+    assert kind.__name__ in repr(kind.__new__(kind))
+
+
+def test_the_storage_in_the_traceback_of_its_constructor_shows_no_secret() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        open_fileio("s3://bucket/t", {"no-such-option": "x", "secret_access_key": "canary"})
+    trace, shown = caught.tb, []
+    while trace is not None:
+        shown += [repr(value) for name, value in trace.tb_frame.f_locals.items() if name == "self"]
+        trace = trace.tb_next
+    assert any("ObjectStoreFileIO" in text for text in shown)
+    assert "canary" not in "".join(shown)
+
+
+CREDENTIALS = "[default]\naws_access_key_id = AKDEFAULT\naws_secret_access_key = s\n"
+CREDENTIALS += "[work]\naws_access_key_id = AKWORK\naws_secret_access_key = s\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "user"),
+    [
+        ({}, {}, "AKDEFAULT"),
+        ({"AWS_PROFILE": "work"}, {}, "AKWORK"),
+        ({}, {"profile": "work"}, "AKWORK"),
+        ({"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": "s", "AWS_PROFILE": "work"}, {}, "AKENV"),
+        ({"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": "s"}, {"aws_profile": "work"}, "AKWORK"),
+        ({"AWS_PROFILE": "work"}, {"access_key_id": "AKGIVEN", "secret_access_key": "s"}, "AKGIVEN"),
+    ],
+)
+def test_credentials_of_a_profile_are_found_where_amazon_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: dict[str, str], user: str
+) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/credentials").write_text(CREDENTIALS)
+    (tmp_path / ".aws/config").write_text("[default]\nregion = eu-west-1\n[profile work]\nregion = eu-central-1\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server = ScriptedS3()
+    with server.serve() as endpoint:
+        open_fileio("s3://bucket/t", {"endpoint": endpoint, **options}).overwrite("a", b"")
+    assert f"Credential={user}/" in server.users[0]
+    assert user != "AKWORK" or "eu-central-1" in server.users[0]
+
+
+def test_a_profile_that_there_is_not_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InvalidInputError, match="nobody"):
+        open_fileio("s3://bucket/t", {"profile": "nobody"})
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with pytest.raises(InvalidInputError, match="pip install boto3"):
+        open_fileio("s3://bucket/t", {"profile": "nobody"})
+    open_fileio("s3://bucket/t", {})
+
+
+@pytest.mark.parametrize(
+    ("location", "asked", "hint"),
+    [
+        ("s3://b/t", "Error performing PUT http://169.254.169.254/latest/api/token in 5ms - status code: 403", "AWS_"),
+        (
+            "gs://b/t",
+            "Error performing GET http://metadata.google.internal/computeMetadata/v1: kind: Connect",
+            "GOOGLE",
+        ),
+        ("az://b/t", "Error performing GET http://169.254.169.254/metadata/identity: kind: TimedOut", "AZURE"),
+    ],
+)
+def test_no_credentials_found_is_said_as_that(location: str, asked: str, hint: str) -> None:
+    io = open_fileio(location, {"account_name": "a"} if location.startswith("az") else {"skip_signature": True})
+    assert isinstance(io, ObjectStoreFileIO)
+    error = io._failed(OSError(asked), "object could not be read", "f")
+    assert isinstance(error, StorageError)
+    assert error.code == "no-credentials"
+    assert str(error).startswith("no credentials found")
+    assert hint in str(error.hint)
+    assert object_store._was_not_sent(OSError(asked))
+
+
+def test_http_is_allowed_by_the_variable_and_by_the_option_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _configure("s3", {"AWS_ALLOW_HTTP": "true"}) == ({}, {"allow_http": True})
+    assert _configure("s3", {}) == ({}, {})
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert _configure("s3", {}) == ({}, {"allow_http": True})
 
 
 @pytest.mark.parametrize("options", [{"no-such-option": "canary"}, {"timeout": "canary seconds"}])

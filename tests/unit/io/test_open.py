@@ -18,6 +18,7 @@ def test_a_folder_opens_by_path_text_and_url(tmp_path: Path) -> None:
         str(tmp_path / "my lake"),
         f"file://{tmp_path}/my%20lake",
         f"file:{tmp_path}/my%20lake",
+        f"FILE://{tmp_path}/my%20lake",
     ):
         io = open_fileio(location)
         assert isinstance(io, LocalFileIO)
@@ -104,3 +105,10 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:
 def test_a_path_of_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError):
         open_fileio(os.fsencode(tmp_path))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("location", ["file://u:canary@host/x", "memory://u:canary@host/x", "s3://u:canary@host/x"])
+def test_a_password_in_a_location_is_not_repeated(location: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        open_fileio(location)
+    assert "canary" not in str(caught.value)

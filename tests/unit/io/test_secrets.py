@@ -86,4 +86,6 @@ def test_foreign_text_is_scrubbed() -> None:
     text = "GET https://user:canary@host/b/k?X-Amz-Signature=canary&sig=canary failed: canary2"
     assert "canary" not in scrub(text, [Secret("canary2"), Secret("")])
     assert scrub("plain text, a=b") == "plain text, a=b"
+    assert scrub("a bad access", [Secret("a"), Secret("bad")]) == "*** *** access"
+    assert scrub("key=long-secret, x=long", [Secret("long"), Secret("long-secret")]) == "key=***, x=***"
     assert redact({"endpoint": "https://user:canary@host/"}) == {"endpoint": "https://***@host/"}

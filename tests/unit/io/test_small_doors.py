@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import threading  # noqa: TID251 - what the door itself is tested with
 import uuid
+from concurrent.futures import CancelledError
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -97,6 +103,68 @@ def test_a_map_inside_a_map_does_not_wait_for_itself(executor: Executor) -> None
     assert executor.map(lambda n: executor.map(lambda m: n * m, range(3)), range(8)) == [
         [n * m for m in range(3)] for n in range(8)
     ]
+
+
+def test_an_interrupt_at_any_step_of_waiting_for_a_task_is_an_interrupt() -> None:
+    """Waiting on a `Future`, it came out as "RuntimeError: cannot release un-acquired lock" now and then."""
+    executor = ThreadExecutor(1)
+    for interrupt_at in itertools.count(1):
+        go = threading.Event()
+        task = executor.start(partial(go.wait, 10))
+        steps = 0
+
+        def trace(frame: FrameType, event: str, _argument: object, last: int = interrupt_at) -> Any:
+            nonlocal steps
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                steps += 1
+                if steps == last:
+                    raise KeyboardInterrupt
+            return trace
+
+        timer = threading.Timer(0.01, go.set)
+        timer.start()
+        sys.settrace(trace)
+        try:
+            task.result()
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(None)
+        go.set()
+        assert task.result() is True  # the task was not harmed, and can be waited for again
+        timer.join()
+        if not interrupted:
+            break
+    assert interrupt_at > 10
+    executor.close()
+
+
+def test_closing_cancels_what_has_not_begun() -> None:
+    executor, begun, go = ThreadExecutor(1), threading.Event(), threading.Event()
+
+    def work() -> str:
+        begun.set()
+        go.wait(10)
+        return "done"
+
+    first, second = executor.start(work), executor.start(work)
+    begun.wait(10)
+    threading.Timer(0.05, go.set).start()
+    executor.close()
+    assert first.result() == "done"
+    assert second.done()
+    with pytest.raises(CancelledError):
+        second.result()
+
+
+def test_an_interrupt_of_a_task_in_the_callers_thread_is_raised_at_once() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SerialExecutor().start(interrupt)
 
 
 def test_a_closed_executor_says_so() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +30,15 @@ def new_table(*, keyed: bool = False, **options: str) -> Table:
         given = {"bucket": "2", **given}
     keys = ["dt", "id"] if keyed else []
     return lake.create_table("db.t", columns, partition_by=["dt"], primary_key=keys, options=given)
+
+
+def with_foreign_options(table: Table, options: Mapping[str, str]) -> Table:
+    """The table after another writer put options into its newest schema, which may be ones that we refuse."""
+    path = table.store.layout.schema_path(table.schema.id)
+    document = json.loads(table.store.env.io.read(path))
+    document["options"] |= options
+    table.store.env.io.overwrite(path, json.dumps(document).encode())
+    return table.reload()
 
 
 def row(value: str | None) -> bytes:

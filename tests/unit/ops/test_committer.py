@@ -6,7 +6,9 @@ import pytest
 
 import tidelake as tl
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, DataIncrement
+from tidelake.ops.write.assign import index_state
 from tidelake.spec.index_manifest import DELETION_VECTORS, HASH, DeletionVectorRange, IndexFile
+from unit.ops.kit import with_foreign_options
 from unit.ops.samples import added, compacted, day, names, new_file, table
 
 
@@ -181,6 +183,7 @@ class TestOverwrite:
             bucket=0,
             total_buckets=-1,
             data=DataIncrement(new_files=(new_file("a", keys=(1, 1)),), new_index_files=(index,)),
+            assigned_on=index_state({}),
         )
         t.new_commit().commit([message])
         assert t.latest_snapshot().index_manifest is not None  # type: ignore[union-attr]
@@ -276,10 +279,11 @@ def test_progress_of_numbered_users_is_carried_on_by_later_snapshots() -> None:
     ("key", "value"), [("row-tracking.enabled", "true"), ("metadata.iceberg.storage", "table-location")]
 )
 def test_an_option_that_commits_do_not_honour_is_refused_by_name(key: str, value: str) -> None:
-    t = table(options={key: value})
-    with pytest.raises(tl.UnsupportedError) as refused:
-        t.new_commit()
-    assert key in str(refused.value)
+    theirs = with_foreign_options(table(), {key: value})
+    for act in (theirs.new_commit, lambda: table(options={key: value})):
+        with pytest.raises(tl.UnsupportedError) as refused:
+            act()
+        assert key in str(refused.value)
 
 
 def test_partitions_are_marked_done_where_the_option_says_so() -> None:

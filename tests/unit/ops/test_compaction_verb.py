@@ -16,6 +16,7 @@ from tidelake.ops.compact.table import CompactionPlan
 from tidelake.spec.snapshot import CommitKind
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO, TracingFileIO
+from unit.ops.kit import with_foreign_options
 
 COLUMNS = {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "v": "STRING"}
 
@@ -157,7 +158,8 @@ def test_a_partition_that_was_written_to_lately_is_left_alone_when_idle_ones_are
 
 
 def test_leaving_expired_partitions_alone_is_refused_rather_than_passed_over():
-    table = make(**{"compaction.skip-expired-partitions": "true", "partition.expiration-time": "1 d"})
+    table = make(**{"compaction.skip-expired-partitions": "true"})
+    table = with_foreign_options(table, {"partition.expiration-time": "1 d"})
     fill(table)
     with pytest.raises(UnsupportedError, match="partitions do not expire yet"):
         table.compact()

@@ -12,7 +12,7 @@ import pytest
 
 from counted import CountedFileIO
 from tidelake.catalog.filesystem import Lake
-from tidelake.errors import CommitConflictError, FormatError, InvalidInputError
+from tidelake.errors import FormatError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.write import cross_partition
@@ -137,10 +137,9 @@ def test_two_writers_of_one_key_do_not_double_it() -> None:
     second.write(rows(("b", 1, "y")))
     messages = second.prepare_commit(1)
     table.new_commit("one").commit(first.prepare_commit(1), identifier=1)
-    with pytest.raises(CommitConflictError) as caught:
-        other(table).new_commit("two").commit(messages, identifier=1)
-    assert caught.value.code == "keys-moved"
-    assert shown(table) == [("a", 1, "x")]
+    other(table).new_commit("two").commit(messages, identifier=1)
+    assert shown(table) == [("b", 1, "y")]
+    assert table.check(rows=True).ok
 
 
 def test_two_writers_of_different_keys_both_commit() -> None:
@@ -156,27 +155,10 @@ def test_two_writers_of_different_keys_both_commit() -> None:
     assert shown(table) == [("b", 1, "z"), ("b", 2, "z")]
 
 
-def test_a_write_that_lost_the_race_for_a_key_is_done_again_on_the_newest_state(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("made", [list, iter], ids=["rows", "a stream of rows"])
+def test_a_write_that_lost_the_race_for_a_key_puts_its_rows_where_the_key_is(
+    made: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, rival = create(), None
-    rival = other(table)
-    settle, calls = MovingKeys.settle, []
-
-    def late(self: MovingKeys, batch: pa.RecordBatch) -> Any:
-        found = settle(self, batch)
-        calls.append(1)
-        if len(calls) == 1:
-            rival.write(rows(("b", 1, "theirs")))
-        return found
-
-    monkeypatch.setattr(MovingKeys, "settle", late)
-    table.write(rows(("a", 1, "ours")))
-    assert shown(table) == [("a", 1, "ours")]
-    assert len(calls) == 3
-
-
-def test_a_stream_of_rows_cannot_be_written_again_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     table = create()
     rival, settle, calls = other(table), MovingKeys.settle, []
 
@@ -188,9 +170,9 @@ def test_a_stream_of_rows_cannot_be_written_again_and_says_so(monkeypatch: pytes
         return found
 
     monkeypatch.setattr(MovingKeys, "settle", late)
-    with pytest.raises(CommitConflictError, match="same keys first"):
-        table.write(iter(rows(("a", 1, "ours"))))
-    assert shown(table) == [("b", 1, "theirs")]
+    table.write(made(rows(("a", 1, "ours"))))
+    assert shown(table) == [("a", 1, "ours")]
+    assert len(calls) == 2
 
 
 def test_a_long_lived_writer_reads_the_keys_once_unless_another_job_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +195,18 @@ def test_a_long_lived_writer_reads_the_keys_once_unless_another_job_writes(monke
     assert len(shown(table)) == 4
 
 
-def test_rows_that_wait_while_another_job_writes_are_not_forgotten_silently() -> None:
+def test_rows_that_wait_while_another_job_writes_are_known_again_when_the_next_are_committed() -> None:
     table = create()
-    writer = table.new_write("job")
+    writer, commit = table.new_write("job"), table.new_commit("job")
     writer.write(rows(("a", 1, "x")))
-    writer.prepare_commit(1)
+    first = writer.prepare_commit(1)
     other(table).write(rows(("b", 2, "y")))
-    with pytest.raises(CommitConflictError, match="waited to be committed"):
-        writer.write(rows(("b", 1, "z")))
+    writer.write(rows(("b", 1, "z"), ("c", 2, "z")))
+    second = writer.prepare_commit(2)
+    commit.commit(first, identifier=1)
+    commit.commit(second, identifier=2)
+    assert shown(table) == [("b", 1, "z"), ("c", 2, "z")]
+    assert table.check(rows=True).ok
 
 
 def test_rounds_that_are_prepared_before_the_first_is_committed_know_of_each_other() -> None:
@@ -498,16 +484,33 @@ def test_a_change_that_lost_the_race_for_its_rows_is_planned_again(
         assert len(calls) == plans
 
 
-def test_a_write_that_was_planned_before_a_deletion_is_planned_again() -> None:
+@pytest.mark.parametrize("rival", [name for name in RIVALS if name != "compacts"])
+def test_a_write_that_was_planned_before_another_change_comes_after_it(rival: str) -> None:
+    act, _ = RIVALS[rival]
+    tables = [create() for _ in range(2)]
+    for table in tables:
+        table.write(rows(("a", 1, "x"), ("a", 2, "x"), ("b", 3, "x")))
+    raced, one_after_the_other = tables
+    late = other(raced).new_write("two")
+    late.write(rows(("c", 1, "y"), ("a", 4, "y")))
+    messages = late.prepare_commit(1)
+    for table in tables:
+        act(other(table))
+    other(raced).new_commit("two").commit(messages, identifier=1)
+    one_after_the_other.write(rows(("c", 1, "y"), ("a", 4, "y")))
+    assert shown(raced) == shown(one_after_the_other)
+    assert raced.check(rows=True).ok
+
+
+def test_a_deletion_that_was_planned_before_its_key_moved_takes_it_away_there() -> None:
     table = create()
     table.write(rows(("a", 1, "x"), ("a", 2, "x")))
     late = other(table).new_write("two")
-    late.write(rows(("b", 1, "y")))
+    late.write([{"dt": "a", "id": 1, "v": "x", "rowkind": "-D"}])
     messages = late.prepare_commit(1)
-    table.delete("id = 1")
-    with pytest.raises(CommitConflictError) as caught:
-        other(table).new_commit("two").commit(messages, identifier=1)
-    assert caught.value.code == "keys-moved"
+    table.write(rows(("b", 1, "y")))
+    other(table).new_commit("two").commit(messages, identifier=1)
+    assert shown(table) == [("a", 2, "x")]
 
 
 def test_a_key_that_the_index_forgot_is_deleted_where_it_is() -> None:

@@ -90,7 +90,7 @@ def test_keys_that_nobody_knows_are_kept_with_a_warning() -> None:
     assert altered.options["snapshot.num-retained-min"] == "4"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        altered.with_options({"sink.parallelism": "4", "parquet.whatever": "x", "fields.v.stats-mode": "none"})
+        altered.with_options({"sink.parallelism": "4", "parquet.page.size": "1000", "fields.v.stats-mode": "none"})
 
 
 def test_a_table_with_a_bad_option_of_another_writer_can_be_repaired() -> None:

@@ -105,6 +105,17 @@ def test_rows_of_a_first_row_table_that_wait_for_a_compaction_are_not_lost():
     assert set(table.to_arrow()["v"].to_pylist()) == {0}
 
 
+@pytest.mark.parametrize("local", ["0 b", "1 mb"])
+def test_a_rescale_costs_what_its_rows_cost_and_not_what_its_buckets_would(local):
+    table = make(**({} if local == "0 b" else {"local-merge-buffer-size": local}))
+    fill(table, keys=3)
+    before = content(table)
+    table.rescale(2**31 - 1)
+    assert content(table) == before
+    assert table.files().num_rows <= 6
+    assert set(table.files()["level"].to_pylist()) == {5}
+
+
 def test_rescaled_rows_need_no_merge():
     table = make()
     fill(table)

@@ -120,7 +120,7 @@ def test_a_commit_that_failed_after_a_rebase_can_be_repeated(kit, monkeypatch):
 
 
 def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit, monkeypatch):
-    from tidelake.ops.write.rebase import InProcessRebaser
+    from tidelake.ops.write import rebase
 
     table = kit.table(bucket="2", **{"write-only": "true"})
     writer = table.new_write()
@@ -128,7 +128,7 @@ def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit
     messages = writer.prepare_commit(1)
     table.write(part(*range(20), n=0))
     there = files_of(kit, 2)
-    real, calls = InProcessRebaser._above, []
+    real, calls = rebase._above, []
 
     def second_fails(*given: Any) -> Any:
         calls.append(1)
@@ -136,7 +136,7 @@ def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit
             raise StorageError("storage failed once")
         return real(*given)
 
-    monkeypatch.setattr(InProcessRebaser, "_above", second_fails)
+    monkeypatch.setattr(rebase, "_above", second_fails)
     with pytest.raises(StorageError):
         table.new_commit("u").commit(messages, identifier=1)
     assert files_of(kit, 2) == there
@@ -159,18 +159,17 @@ def test_an_abort_removes_rows_that_the_same_job_compacted_already(kit):
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_rows_that_were_written_before_a_rescale_are_refused_behind_it(kit, count):
+def test_rows_that_were_written_before_a_rescale_are_dealt_to_the_new_buckets(kit, count):
     table = kit.table(bucket="2")
     table.write(part(*range(10), n=1))
     writer = table.new_write()
     writer.write(part(*range(10), n=2))
     messages = writer.prepare_commit()
     table.rescale(count)
-    with pytest.raises(CommitConflictError) as caught:
-        table.new_commit().commit(messages)
-    assert caught.value.code == "bucket-count"
+    table.new_commit().commit(messages)
     assert table.to_arrow().num_rows == 10
-    assert shown(table) == dict.fromkeys(range(10), 1)
+    assert shown(table) == dict.fromkeys(range(10), 2)
+    assert table.check(deep=True).ok
 
 
 def test_rows_of_another_partition_than_the_rescaled_one_are_taken(kit):

@@ -116,7 +116,7 @@ def test_no_rows_give_no_batches() -> None:
         ([{"id": 1, "l": ["abc"]}], "value-too-long", "l.element"),
         ([{"id": 1, "d": Decimal("1.555")}], "value-type", "d"),
         ([{"id": 1, "d": Decimal("1000.00")}], "value-type", "d"),
-        ([{"id": 1, "d": 1.5}], "value-type", "d"),
+        ([{"id": 1, "d": 1.555}], "value-type", "d"),
         ([{"id": 1, "ts": dt.datetime(2024, 1, 1, 0, 0, 0, 1)}], "value-type", "ts"),
         ([{"id": 1, "ts": "yesterday"}], "value-type", "ts"),
         ([{"id": 1, "r": {"x": 1, "z": 2}}], "value-type", "r"),

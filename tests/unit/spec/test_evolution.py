@@ -6,8 +6,10 @@ wrong ones, or burns an id); every option that names a column follows a rename a
 is no way around a restriction; nested fields can be moved.
 """
 
+import datetime as dt
 import pickle
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -31,7 +33,7 @@ from tidelake.spec.evolution import (
     apply,
 )
 from tidelake.spec.option_rules import IMMUTABLE_OPTIONS
-from tidelake.spec.schema import Schema, new_schema, schema_from_json, schema_to_json
+from tidelake.spec.schema import Column, Schema, new_schema, schema_from_json, schema_to_json
 from tidelake.spec.type_codec import parse_type
 from tidelake.spec.types import Field, with_nullable
 
@@ -367,30 +369,34 @@ def test_a_default_must_still_fit_after_its_column_changed_type():
 def test_options_that_name_a_column_follow_its_rename():
     options = {
         "sequence.field": "s,g",
-        "fields.v.ignore-retract": "true",
-        "fields.g,s.sequence-group": "v,w",
-        "fields.default-aggregate-function": "max",
-        "file-index.bitmap.columns": "v,w[k]",
-        "file-index.bloom-filter.v.fpp": "0.1",
-        "file-index.read.enabled": "true",
-        "clustering.columns": "w, v",
-        "note": "v",
-    }
-    schema = table({"k": "INT", "s": "INT", "g": "INT", "v": "INT", "w": "INT"}, primary_keys=["k"], options=options)
-    new = alter(schema, RenameColumn("v", "v.2"), RenameColumn("g", "gg"), RenameColumn("w", "ww"))
-    assert new.options == {
-        "sequence.field": "s,gg",
         "fields.v.2.ignore-retract": "true",
-        "fields.gg,s.sequence-group": "v.2,ww",
+        "fields.g,s.sequence-group": "v.2,w",
         "fields.default-aggregate-function": "max",
-        "file-index.bitmap.columns": "v.2,ww[k]",
+        "file-index.bitmap.columns": "v.2,w[k]",
+        "file-index.bloom-filter.columns": "v.2",
         "file-index.bloom-filter.v.2.fpp": "0.1",
         "file-index.read.enabled": "true",
-        "clustering.columns": "ww,v.2",
-        "note": "v",
+        "clustering.columns": "w, v.2",
+        "note": "v.2",
     }
-    back = alter(new, RenameColumn("v.2", "v"), RenameColumn("gg", "g"), RenameColumn("ww", "w"))
-    assert back.options == {**options, "clustering.columns": "w,v"}
+    columns = {"k": "INT", "s": "INT", "g": "INT", "v.2": "INT", "w": "MAP<STRING, INT>"}
+    schema = table(columns, primary_keys=["k"], options=options)
+    new = alter(schema, RenameColumn("v.2", "v"), RenameColumn("g", "gg"), RenameColumn("w", "ww"))
+    assert new.options == {
+        "sequence.field": "s,gg",
+        "fields.v.ignore-retract": "true",
+        "fields.gg,s.sequence-group": "v,ww",
+        "fields.default-aggregate-function": "max",
+        "file-index.bitmap.columns": "v,ww[k]",
+        "file-index.bloom-filter.columns": "v",
+        "file-index.bloom-filter.v.fpp": "0.1",
+        "file-index.read.enabled": "true",
+        "clustering.columns": "ww,v",
+        "note": "v.2",
+    }
+    back = alter(new, RenameColumn("v", "v2"), RenameColumn("gg", "g"), RenameColumn("ww", "w"))
+    renamed = {key.replace("v.2", "v2"): value.replace("v.2", "v2") for key, value in options.items()}
+    assert back.options == {**renamed, "clustering.columns": "w,v2", "note": "v.2"}
 
 
 def test_nested_keys_follow_the_rename_of_nested_fields_only():
@@ -525,3 +531,104 @@ def test_changes_are_values():
 def test_an_evolved_schema_reads_back_as_it_was_written():
     new = alter(nested(), AddColumn(("ar", "element", "n"), "MAP<INT, ROW<q INT>>"), RenameColumn("z", "zz"))
     assert schema_from_json(schema_to_json(new), path="p", expected_id=1) == new
+
+
+# ------------------------------------------------------------------------------------------------ names of members
+
+
+@pytest.mark.parametrize("name", ["yy", "r.yy"])
+@pytest.mark.parametrize("path", ["r.y", ("r", "y")])
+def test_a_member_is_renamed_by_either_natural_spelling(path, name):
+    new = alter(nested(), RenameColumn(path, name))
+    assert [member.name for member in new.field("r").type.fields] == ["x", "yy"]
+    deeper = alter(new, RenameColumn("r.yy.q", "r.yy.text"), DropColumn("r.yy.p"))
+    assert [member.name for member in deeper.field("r").type.fields[1].type.fields] == ["text"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        RenameColumn("r.y", "s.yy"),
+        RenameColumn("r.y", "r.y.yy"),
+        RenameColumn("r.y", "r."),
+        RenameColumn("r.y", ".yy"),
+        RenameColumn("r.y.q", "r.q"),
+        RenameColumn("z", "r.z"),
+        RenameColumn("z", "z.z"),
+        AddColumn(("r", "y.z"), "INT"),
+        AddColumn("nope.z", "INT"),
+        AddColumn("z.z", "INT"),
+        RenameColumn("z", 5),
+        MoveColumn("r.y", After("z")),
+        MoveColumn("r.y", After("r.y")),
+    ],
+    ids=repr,
+)
+def test_a_name_that_nothing_could_address_is_refused(change):
+    refused(nested(), change)
+
+
+def test_members_are_added_moved_and_dropped_beside_others_by_either_spelling():
+    for position in (After("x"), After("r.x"), Before("y"), Before("r.y")):
+        new = alter(nested(), AddColumn("r.n", "INT", position=position))
+        assert [member.name for member in new.field("r").type.fields] == ["x", "n", "y"]
+    for position in (Before("x"), Before("r.x")):
+        new = alter(nested(), MoveColumn("r.y", position))
+        assert [member.name for member in new.field("r").type.fields] == ["y", "x"]
+
+
+def test_a_column_with_dots_in_its_name_is_addressed_by_it():
+    schema = table({"a.b": "INT", "a": "ROW<b INT, c INT>"})
+    assert alter(schema, DropColumn("a.b")).names == ("a",)
+    assert alter(schema, RenameColumn("a.b", "n")).names == ("n", "a")
+    assert [member.name for member in alter(schema, DropColumn("a.c")).field("a").type.fields] == ["b"]
+    assert [member.name for member in alter(schema, DropColumn(("a", "b"))).field("a").type.fields] == ["c"]
+
+
+# ------------------------------------------------------------------------------------------------ values of any kind
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [
+        ("INT", 5, "5"),
+        ("INT", -7, "-7"),
+        ("STRING", 5, "5"),
+        ("BOOLEAN", True, "true"),
+        ("DOUBLE", 0.5, "0.5"),
+        ("DOUBLE", float("-inf"), "-Infinity"),
+        ("DECIMAL(9, 2)", Decimal("1E+2"), "100"),
+        ("DATE", dt.date(2026, 1, 31), "2026-01-31"),
+        ("TIME(3)", dt.time(7, 30), "07:30:00"),
+        ("TIMESTAMP(3)", dt.datetime(2026, 1, 31, 7, 30), "2026-01-31 07:30:00"),
+        ("INT", None, None),
+    ],
+)
+def test_a_default_with_an_obvious_text_is_taken(dtype, value, text):
+    assert alter(table({"a": "INT", "b": dtype}), UpdateDefault("b", value)).field("b").default == text
+    assert alter(table(), AddColumn("n", dtype, default=value)).field("n").default == text
+    assert new_schema([Column("b", dtype, default=value)], time_ms=1).field("b").default == text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        UpdateDefault("a", "x"),
+        UpdateDefault("a", True),
+        UpdateDefault("a", 2**40),
+        UpdateDefault("a", [1]),
+        UpdateDefault("b", b"x"),
+        UpdateDefault("b", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+        UpdateComment("a", 5),
+        UpdateTableComment(5),
+        AddColumn("n", "INT", description=3),
+        AddColumn("n", "INT", default=object()),
+        UpdateNullability("a", "no"),
+        SetOption(5, "x"),
+        SetOption("k", 5),
+        DropColumn(("a", 5)),
+    ],
+    ids=lambda change: type(change).__name__,
+)
+def test_one_call_never_bricks_a_table(change):
+    refused(table(), change)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tidelake import options
-from tidelake.options import UnknownKey
+from tidelake.errors import InvalidInputError
+from tidelake.options import UnknownKey, parse_bool
 from tidelake.spec.option_catalog import (
     ENGINE_KEYS,
     FAMILIES,
@@ -16,12 +17,14 @@ from tidelake.spec.option_catalog import (
     KNOWN,
     OLD_SPELLINGS,
     CatalogEntry,
+    check_values,
     current_spelling,
     is_immutable,
     is_known,
     nearest,
     unknown_keys,
 )
+from tidelake.spec.option_rules import bool_option
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "boolean": options.parse_bool,
@@ -158,3 +161,40 @@ def test_every_family_matches_its_own_shape_and_no_plain_key_of_others() -> None
     stray = {key for key in KNOWN for pattern in FAMILIES if pattern.fullmatch(key)}
     # Known in their own right; the families they also match belong to the same libraries.
     assert stray <= {"parquet.enable.dictionary", "blob-descriptor.source-table", "file-index.read.enabled"}
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "False", "true ", " true", "\ttrue", "yes", "1", "", "TRUE\n"])
+def test_one_text_is_a_boolean_for_every_reader_or_for_none(text: str) -> None:
+    read = []
+    for parse in (parse_bool, lambda value: bool_option({"k": value}, "k")):
+        try:
+            read.append(parse(text))
+        except (ValueError, InvalidInputError):
+            read.append(None)
+    assert read[0] is read[1]
+    assert (read[0] is None) == (text.lower() not in ("true", "false"))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "allowed"),
+    [
+        ("write-only", "TRUE", True),
+        ("write-only", "true ", False),
+        ("bucket", " 2", False),
+        ("bucket", "+2", True),
+        ("changelog-producer", "Full-Compaction", True),
+        ("changelog-producer", "FULL_COMPACTION", False),
+        ("changelog-producer", "input ", False),
+        ("file.format", "ORC", True),
+        ("file.format", "orc ", False),
+        ("tag.period-formatter", "with_dashes", True),
+        ("tag.period-formatter", "with-dashes", False),
+    ],
+)
+def test_values_are_spelled_as_the_formats_own_readers_want_them(key: str, text: str, allowed: bool) -> None:
+    """Asked of Apache Paimon 2.0.0, which cannot open a table with one that is not allowed."""
+    if allowed:
+        check_values({key: text})
+    else:
+        with pytest.raises(InvalidInputError):
+            check_values({key: text})

@@ -110,7 +110,7 @@ def test_row_members_are_numbered_after_what_is_inside_them():
         "NOT NULL",
         "BYTES(4)",
         "STRING(4)",
-        "BOOL",
+        "BOOLE",
         "`INT`",
         "'INT'",
         "CHAR(0)",
@@ -157,9 +157,7 @@ def test_what_is_no_type_is_refused_as_input(text):
     assert "position" in error.value.facts
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"), [("LONG", "BIGINT"), ("TEXT", "STRING"), ("BIGIN", "BIGINT"), ("struct<a int>", "ROW")]
-)
+@pytest.mark.parametrize(("text", "meant"), [("JSON", "VARIANT"), ("BIGIN", "BIGINT"), ("number(3)", "DECIMAL")])
 def test_a_misspelt_type_gets_a_suggestion(text, meant):
     with pytest.raises(InvalidInputError) as error:
         parse_type(text)
@@ -312,3 +310,10 @@ def test_numbering_continues_from_the_given_id():
     dtype, next_id = number_nested(parse_type("ARRAY<ROW<a INT, b VECTOR<FLOAT, 2>>>"), 10)
     assert [field.id for field in dtype.element.fields] == [10, 11]
     assert next_id == 12
+
+
+@pytest.mark.parametrize("text", ["BOOL", "INT64", "TEXT", "DATETIME"])
+def test_a_schema_file_holds_the_names_of_the_format_alone(text):
+    assert parse_type(text)
+    with pytest.raises(FormatError):
+        type_from_json(text, path="schema-0")

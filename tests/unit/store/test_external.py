@@ -13,6 +13,7 @@ from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.spec.data_file import DataFile
 from tidelake.store.external import open_external
 from tidelake.table import Table
+from unit.ops.kit import with_foreign_options
 
 ROOTS = {"data-file.external-paths": "file:///ext/one, /ext/two,s3://bucket/three"}
 
@@ -121,7 +122,9 @@ def test_a_link_in_a_root_does_not_lead_out_of_it(tmp_path: Path) -> None:
 
 def test_a_table_that_wants_its_files_written_outside_is_not_written_to(tmp_path: Path) -> None:
     options = {"data-file.external-paths": f"file://{tmp_path}/ext", "data-file.external-paths.strategy": "round-robin"}
-    table = tl.connect(tmp_path / "lake").create_table("d.t", {"id": "INT"}, options=options)
-    with pytest.raises(UnsupportedError) as caught:
-        table.new_commit()
-    assert caught.value.facts["option"] == "data-file.external-paths.strategy"
+    lake = tl.connect(tmp_path / "lake")
+    table = with_foreign_options(lake.create_table("d.t", {"id": "INT"}), options)
+    for act in (table.new_commit, lambda: lake.create_table("d.u", {"id": "INT"}, options=options)):
+        with pytest.raises(UnsupportedError) as caught:
+            act()
+        assert caught.value.facts["option"] == "data-file.external-paths.strategy"

@@ -6,12 +6,13 @@ two owners open the same buckets, the owner writes at once.
 
 What an owner assigns to new keys depends on the order in which they reach it. If Spark runs it again after some of its
 rows were written, two answers would be mixed: each run marks its rows, and the driver refuses a write in which one
-owner has two marks. Invariant: a committed key has one bucket.
+owner has two marks. What another job assigned meanwhile the committer finds, and puts the rows there. Invariant: a
+committed key has one bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -26,10 +27,9 @@ from tidelake.engines.spark.buckets import TASK, arrow_udf, fitted, raw, task_of
 from tidelake.engines.spark.conditions import column_named as named
 from tidelake.engines.spark.failures import carrying
 from tidelake.engines.spark.remote import TableRef
-from tidelake.errors import CommitConflictError, InvalidInputError
+from tidelake.errors import InvalidInputError
 from tidelake.index.hash_index import Hashes
 from tidelake.io.ids import Ids
-from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.write.assign import (
     Assigner,
     BucketIndex,
@@ -107,29 +107,6 @@ class Assigning:
             return ()
         manifest = store.snapshots.get(self.snapshot_id).index_manifest
         return () if manifest is None else tuple(store.manifests.read_index(manifest))
-
-    def guard(self, store: TableStore) -> Callable[[Snapshot | None, tuple[CommitMessage, ...]], None]:
-        """Refuses to publish where another job has assigned buckets of the same partitions meanwhile."""
-        before = _names(self.entries(store))
-
-        def unchanged(newest: Snapshot | None, messages: tuple[CommitMessage, ...]) -> None:
-            manifest = None if newest is None else newest.index_manifest
-            after = _names(() if manifest is None else tuple(store.manifests.read_index(manifest)))
-            touched = {message.partition for message in messages}
-            for partition in touched:
-                if before.get(partition, {}) != after.get(partition, {}):
-                    raise CommitConflictError(
-                        "another job assigned dynamic buckets of the same partition meanwhile",
-                        code="index-conflict",
-                        hint="write again, and with one job at a time",
-                    )
-
-        return unchanged
-
-
-def _names(entries: Sequence[IndexEntry]) -> dict[bytes, dict[int, str]]:
-    found = hash_entries(entries)
-    return {partition: {number: file.file_name for number, file in each.items()} for partition, each in found.items()}
 
 
 # ------------------------------------------------------------------------------------------------ keys of rows

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelake.engines.spark.failures import carried, outcome
+from tidelake.engines.spark.failures import carried, lacking, outcome
 from tidelake.engines.spark.receive import DONE, Done
 from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.replay import replayed
@@ -67,7 +67,7 @@ class SparkHands:
         width = -(-cores // _JOBS_MAX)
         groups = [shares[start : start + width] for start in range(0, len(shares), width)]
         tag = f"tidelake-{job.store.env.ids.uuid()}"
-        threads = ThreadExecutor(min(len(groups), cores, _JOBS_MAX))
+        threads = ThreadExecutor(min(len(groups), cores, _JOBS_MAX), waits=False)
         self.session.addTag(tag)
         try:
             # Each thread has the user's properties and this tag; the properties are one object for one thread.
@@ -137,12 +137,16 @@ def _collected(job: Job, frame: DataFrame) -> list[Any]:
     try:
         rows = frame.collect()
     except Exception as cause:
-        raise carried(str(cause)) or StorageError(
-            "tasks that compact failed on Spark",
-            code="spark-job",
-            table=job.name,
-            cause=str(cause).strip().partition("\n")[0][:500],
-            hint="nothing was committed: see the log of the executors, and try again",
+        raise (
+            carried(str(cause))
+            or lacking(str(cause))
+            or StorageError(
+                "tasks that compact failed on Spark",
+                code="spark-job",
+                table=job.name,
+                cause=str(cause).strip().partition("\n")[0][:500],
+                hint="nothing was committed: see the log of the executors, and try again",
+            )
         ) from cause
     return [pickle.loads(row.done) for row in rows]
 

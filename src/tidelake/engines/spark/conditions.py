@@ -1,7 +1,6 @@
 """Conditions as Spark columns, where both mean the same.
 
-Spark orders NaN above all numbers and calls it equal to itself; here it is neither. What cannot be said exactly has no
-translation: the rows are then filtered before they reach Spark.
+What cannot be said exactly has no translation: the rows are then filtered before they reach Spark.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pyspark.sql.types import TimestampNTZType
 from tidelake.engines.spark.types import to_spark
 from tidelake.errors import InvalidInputError
 from tidelake.expr.evaluate import typed_scalar
+from tidelake.expr.moments import is_fine, plain_value
 from tidelake.expr.scalar import ColumnRef
 from tidelake.expr.tree import And, Compare, Holds, In, IsNull, Not, Or, Predicate, StartsWith, flattened
 from tidelake.spec.arrow_types import to_arrow
@@ -88,17 +88,17 @@ def _column(where: Predicate, types: Mapping[str, DataType]) -> Column | None:
             return column_named(name).startswith(prefix)
         case Compare(column=name, op=op, value=value) if op in _OPERATORS:
             literal = _literal(value, types[name], name)
-            return None if literal is None else _compared(column_named(name), op, literal, types[name])
+            return None if literal is None else _OPERATORS[op](column_named(name), literal)
         case In(column=name, values=values) if values:
             literals = [_literal(value, types[name], name) for value in values]
             whole = [each for each in literals if each is not None]
-            return None if len(whole) < len(literals) else column_named(name).isin(*whole)
+            if len(whole) < len(literals):
+                return None
+            if types[name].root in _FLOATS:
+                # A long IN becomes a look-up by hash in Spark, for which -0.0 is not 0.0.
+                return reduce(lambda a, b: a | b, (column_named(name) == each for each in whole))
+            return column_named(name).isin(*whole)
     return None
-
-
-def _compared(column: Column, op: str, literal: Column, dtype: DataType) -> Column:
-    found = _OPERATORS[op](column, literal)
-    return found & ~f.isnan(column) if dtype.root in _FLOATS and op in (">", ">=") else found
 
 
 def _literal(value: Any, dtype: DataType, name: str) -> Column | None:
@@ -107,10 +107,10 @@ def _literal(value: Any, dtype: DataType, name: str) -> Column | None:
     if root not in _COMPARED or (isinstance(dtype, TimeType) and dtype.precision > _MICROS):
         return None
     try:
-        known = typed_scalar(value, to_arrow(dtype), name).as_py()
+        known = plain_value(typed_scalar(value, to_arrow(dtype), name))
     except InvalidInputError:
         return None  # who reads the rows says what is wrong with it
-    if known is None or (isinstance(known, float) and not math.isfinite(known)):
+    if known is None or is_fine(known) or (isinstance(known, float) and math.isinf(known)):
         return None
     if root is Root.TIMESTAMP:
         return f.lit(known.isoformat()).cast(TimestampNTZType())

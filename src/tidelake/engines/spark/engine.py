@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +13,7 @@ from tidelake.engines.spark.compact import SparkHands
 from tidelake.engines.spark.merge import merge_frame
 from tidelake.engines.spark.rows import frame_of
 from tidelake.engines.spark.session import attach, current, start
-from tidelake.engines.spark.types import columns_of
+from tidelake.engines.spark.types import checked_frame, columns_of
 from tidelake.engines.spark.write import write_frame
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.write.merge import MergePlan, MergeResult
@@ -42,13 +43,13 @@ class SparkEngine:
         """The columns that a table for a frame or its schema would have."""
         return columns_of(data)
 
-    def write(self, table: Table, frame: DataFrame, how: Mapping[str, Any]) -> CommitResult:
+    def write(self, table: Table, frame: Any, how: Mapping[str, Any]) -> CommitResult:
         """Write a frame to a table as one commit."""
-        return write_frame(table, frame, **how)
+        return write_frame(table, checked_frame(frame), **how)
 
     def merge(self, table: Table, merge: Merge, plan_only: bool) -> MergeResult | MergePlan:
         """Merge a frame into a table as one commit, or tell how."""
-        return merge_frame(table, merge, plan_only)
+        return merge_frame(table, replace(merge, source=checked_frame(merge.source)), plan_only)
 
     def hands(self, session: Any) -> SparkHands:
         """What carries steps of a compaction out as tasks of the session."""

@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from pyspark.errors import PySparkException
 
 from tidelake import errors
-from tidelake.errors import StorageError, TidelakeError
+from tidelake.errors import InvalidInputError, StorageError, TidelakeError
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_LACKING: Final = re.compile(r"No module named '(tidelake|pyarrow|polars|numpy|msgspec|fastavro|obstore)[.\w]*'")
 _CARRIED: Final = re.compile(r"tidelake-error<([A-Za-z0-9+/=]+)>")
+
+
+def log_warnings(table: str, warnings: Iterable[str]) -> None:
+    """Log what could not be done after a commit: many a job on Spark never looks at what a write returns."""
+    for warning in warnings:
+        _LOG.warning("%s: %s", table, warning)
 
 
 class CarriedError(RuntimeError):
@@ -55,11 +64,12 @@ def told_as_it_was() -> Iterator[None]:
 
     Raises:
         TidelakeError: a task failed with it, every time that Spark tried.
+        InvalidInputError: the Python that runs the tasks lacks this package or one that it needs.
     """
     try:
         yield
     except PySparkException as failure:
-        error = carried(str(failure))
+        error = carried(str(failure)) or lacking(str(failure))
         if error is None:
             raise
         raise error from None
@@ -78,6 +88,20 @@ def carried(text: str) -> TidelakeError | None:
     except (ValueError, TypeError, AttributeError):
         return None  # somebody else's text
     return error
+
+
+def lacking(text: str) -> TidelakeError | None:
+    """The error for a worker whose Python does not have what tasks are made of."""
+    found = _LACKING.search(text)
+    if found is None:
+        return None
+    return InvalidInputError(
+        "Python of the Spark workers lacks a package",
+        code="worker-package",
+        package=found.group(1),
+        hint="install tidelake in the Python that spark.pyspark.python names, on every worker, or send an environment"
+        " that has it with spark.archives",
+    )
 
 
 def outcome(work: Callable[[], T]) -> T | TidelakeError:

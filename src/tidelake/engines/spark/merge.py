@@ -24,7 +24,7 @@ from tidelake.engines.spark.assign import check_marks
 from tidelake.engines.spark.batches import KIND
 from tidelake.engines.spark.buckets import TASK, arrow_udf, with_task
 from tidelake.engines.spark.conditions import column_named
-from tidelake.engines.spark.failures import told_as_it_was
+from tidelake.engines.spark.failures import log_warnings, told_as_it_was
 from tidelake.engines.spark.merge_source import Source, kept_while, source_fields, typed
 from tidelake.engines.spark.merge_tasks import (
     BUCKET,
@@ -54,7 +54,7 @@ from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeErro
 from tidelake.expr.node import Scalar
 from tidelake.expr.sides import SOURCE, TARGET
 from tidelake.expr.tree import ALWAYS, Predicate
-from tidelake.ops.commit.committer import Committer, Guard
+from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.define.merge_schema import MergeSchemaOptions
 from tidelake.ops.scan.planner import Plan
@@ -68,11 +68,11 @@ from tidelake.ops.write.merge import (
     commit_merge,
     planned_way,
 )
-from tidelake.ops.write.merge_keyed import all_of, keyed_guard, upsert_values
+from tidelake.ops.write.merge_keyed import keyed_guard, upsert_values
 from tidelake.ops.write.merge_parts import NewPartners, Prepared, deciding, making, planned, reach
 from tidelake.ops.write.merge_rules import ALL, Action, Merge, resolve_merge
 from tidelake.ops.write.postpone import refuse_waiting
-from tidelake.ops.write.verbs import commit_rows, discard, made_visible, marks_rows, plan_rewrite, planned_again
+from tidelake.ops.write.verbs import commit_rows, marks_rows, plan_rewrite, planned_again
 from tidelake.query import Scan
 from tidelake.spec.types import Field, TimeType, walk
 from tidelake.table import Table
@@ -111,7 +111,9 @@ def merge_frame(table: Table, asked: Asked, plan_only: bool) -> MergeResult | Me
         if plan_only:
             return merging.plan()
         done = merging.run(table._committer(None))
-    return replace(done, commit=table._afterwards(done.commit))
+    done = replace(done, commit=table._afterwards(done.commit))
+    log_warnings(table.name, done.warnings)
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,8 @@ class _Merging:
         assert values is not None
         with _kept_if(self._values(values), target.moves_keys or target.postpones) as rows:
             _refuse_repeated(rows, schema.primary_keys)
-            done, guards = _written(self.table, rows, committer)
-        found = made_visible(target, committer, commit_rows(committer, done.messages, "MERGE", all_of(guards)))
+            done = _written(self.table, rows, committer)
+        found = commit_rows(target, committer, done.messages, "MERGE")
         return MergeResult(commit=found, updated=None, inserted=None, written=sum(done.kinds))
 
     def _values(self, values: Mapping[str, Scalar]) -> DataFrame:
@@ -234,13 +236,13 @@ class _Merging:
         match = self._match([name for name in schema.names if name in wanted], order=order, versions=True)
         rows = self._in_order(self._matched(match, self._scanned(plan, plan.where, match)))
         try:
-            done, assigned = self._inserted(self.table, rows, committer)
+            done = self._inserted(self.table, rows, committer)
         except TidelakeError as error:
             if error.code != LOSES:
                 raise
             return self._sections(committer)
-        guards = [keyed_guard(target, self.source, plan.snapshot.id if plan.snapshot else 0), *assigned]
-        return Prepared(done.messages, _counts(done.kinds), all_of(guards))
+        guard = keyed_guard(target, self.source, plan.snapshot.id if plan.snapshot else 0)
+        return Prepared(done.messages, _counts(done.kinds), guard)
 
     def _in_order(self, rows: DataFrame) -> DataFrame:
         """Where a new row may have the key of one that is changed, it comes behind that, as in process."""
@@ -252,9 +254,7 @@ class _Merging:
         dealt = rows.repartition(tasks, *(column_named(name) for name in keys))
         return dealt.sortWithinPartitions(f.col(KIND) == KIND_OF[Action.INSERT])
 
-    def _inserted(
-        self, table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False
-    ) -> tuple[Taken, list[Guard]]:
+    def _inserted(self, table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False) -> Taken:
         """Rows with kinds written to their buckets, no two of them new rows of one key."""
         target, keys = table._target(), table.schema.primary_keys
         scattered = self.merge.does(Action.INSERT) and not self.merge.inserts_own(keys)
@@ -282,14 +282,14 @@ class _Merging:
             writing = table._with_dynamic({**table.dynamic, "write-only": "true"})
             new = rows.filter(f.col(KIND) == KIND_OF[Action.INSERT])
             try:
-                done, assigned = self._inserted(writing, new, committer, straight=True)
+                done = self._inserted(writing, new, committer, straight=True)
             except BaseException:
-                discard(committer, replaced.messages)
+                committer.discard(replaced.messages)
                 raise
         replaced.add(done)
         counts = _counts(replaced.kinds)
-        guards = [keyed_guard(target, self.source, 0 if found is None else found.snapshot.id), *assigned]
-        return Prepared(replaced.messages, counts, all_of(guards), hidden=bool(counts[Action.INSERT]))
+        guard = keyed_guard(target, self.source, 0 if found is None else found.snapshot.id)
+        return Prepared(replaced.messages, counts, guard, hidden=bool(counts[Action.INSERT]))
 
     def _replaced(self, found: LiveBuckets | None, rows: DataFrame, committer: Committer) -> Taken:
         if found is None:
@@ -323,7 +323,7 @@ class _Merging:
         try:
             removed = self._taken(plan, whole, ref, committer)
         except BaseException:
-            discard(committer, whole.messages)
+            committer.discard(whole.messages)
             raise
         guard = NewPartners(target, self.source, plan.snapshot.id if plan.snapshot else 0)
         inserts = self.merge.does(Action.INSERT)
@@ -355,10 +355,8 @@ class _Merging:
 # ------------------------------------------------------------------------------------------------ jobs
 
 
-def _written(
-    table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False
-) -> tuple[Taken, list[Guard]]:
-    """Rows with kinds written to their buckets, and who looks after dynamic ones.
+def _written(table: Table, rows: DataFrame, committer: Committer, *, straight: bool = False) -> Taken:
+    """Rows with kinds written to their buckets.
 
     Rows whose keys may move and such as are staged first are computed twice: who keeps them does well.
 
@@ -368,13 +366,13 @@ def _written(
     job = _Job.of(table, rows, overwrite=False, row_kind=KIND, identifier=None, user=committer.user, straight=straight)
     if job.moving is not None or job.staging is not None:
         kinds = _kinds_of(rows)  # rows that are written may be others, or none
-        return Taken(tuple(run_job(table, job, rows, committer)), kinds), []
+        return Taken(tuple(run_job(table, job, rows, committer)), kinds)
     task = WriteVersions(job.ref, False, KIND, None, job.dynamic, job.base_id)
     for _ in range(_ATTEMPTS):
         done = _collected(job.distributed(rows).mapInArrow(task.run, DONE), committer)
         if check_marks(done.marks):
-            return done, [] if job.dynamic is None else [job.dynamic.guard(table.store)]
-        discard(committer, done.messages)
+            return done
+        committer.discard(done.messages)
     raise CommitConflictError(
         "tasks that assign dynamic buckets ran twice",
         code="assigned-twice",
@@ -408,7 +406,7 @@ def _collected(frame: DataFrame, committer: Committer) -> Taken:
             whole.add(each)
     failed = next((each for each in found if isinstance(each, TidelakeError)), None)
     if failed is not None:
-        discard(committer, whole.messages)
+        committer.discard(whole.messages)
         raise failed
     return whole
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -83,7 +83,8 @@ def kept_while(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield kept
     finally:
-        kept.unpersist()
+        with suppress(Exception):  # what was done with it may be committed, and must not look failed
+            kept.unpersist()
 
 
 class Source:

@@ -101,7 +101,7 @@ class Dealing:
 
     def _dealt(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()
-        admission = Admission(table.options)
+        admission = Admission(table.schema, table.options)
         rank = ranks()
         for batch in batches:
             for rows, kinds in rows_of(batch, table, self.row_kind):

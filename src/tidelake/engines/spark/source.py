@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructField, StructType
 
 from tidelake.api import open_table
@@ -22,6 +29,7 @@ from tidelake.engines.spark.source_read import PushingReader, TableReader, check
 from tidelake.engines.spark.source_write import TableWriter, planned_table
 from tidelake.engines.spark.types import struct_of
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.ops.scan.travel import is_local_time
 from tidelake.query import chosen_columns
 from tidelake.spec.layout import table_dir
 from tidelake.table import Table
@@ -43,6 +51,7 @@ _NOT_TOLD: Final = (
     f"{_UNNAMED}; Spark does not tell a Python source the options of a table in its own catalog: make a temporary view"
     f" USING {NAME} OPTIONS (path …) instead, or add WITH (path = …) behind the name"
 )
+_MOMENTS: Final = ("scan.timestamp", "incremental-between-timestamp")
 _PUSHER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -96,6 +105,7 @@ class SourceOptions:
             NotFoundError: there is none.
             InvalidInputError: an option is wrong.
         """
+        _refuse_local_times(self.table)
         table = open_table(self.location, storage=self.storage)
         return table.with_options(self.table) if self.table else table
 
@@ -137,6 +147,24 @@ class TidelakeSource(DataSource):
         kind = PushingReader if options.push and _is_asked_to_push() else TableReader
         return kind.of(table, schema, options.tasks, options.where)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        """A reader that says that streams are not read yet."""
+        del schema
+        return NoStream()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - PySpark's name
+        """Refused.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        del schema, overwrite
+        raise UnsupportedError(
+            "data source does not write streams yet",
+            hint="write each batch: df.writeStream.foreachBatch(lambda batch, number: table.write(batch,"
+            " commit_user='job', identifier=number))",
+        )
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of rows with these columns; a table that is not there yet is made when they are committed.
 
@@ -162,6 +190,50 @@ class TidelakeSource(DataSource):
                 raise
             table, fresh = planned_table(options.location, options.name, options.storage, schema, options.table), True
         return TableWriter.of(table, schema, fresh=fresh, overwrite=overwrite, dynamic=options.dynamic_overwrite)
+
+
+def _refuse_local_times(options: Mapping[str, str]) -> None:
+    """Refuse a moment without a zone: it would be in that of the session, which Spark does not tell a Python source."""
+    for key in _MOMENTS:
+        for text in options.get(key, "").split(","):
+            if text and is_local_time(text):
+                raise InvalidInputError(
+                    "moment has no time zone, and the data source is not told that of the session",
+                    option=key,
+                    value=text,
+                    hint=f"write {text.strip()}Z or an offset such as +02:00, or use milliseconds",
+                )
+
+
+class NoStream(DataSourceStreamReader):
+    """Says that streams are not read yet.
+
+    It is made without an error, since Spark replaces one that is raised before there is a reader by one of its own.
+    """
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
+        """Refused.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            "data source does not read streams yet",
+            hint="use table.follow() of the table, or read what changed with table.changes(since=…).to_spark()",
+        )
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:  # noqa: N802 - PySpark's name
+        """Refused.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        return self.initialOffset()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Nothing, since no part of a stream is ever planned."""
+        del partition
+        return iter(())
 
 
 def _is_asked_to_push() -> bool:

@@ -7,7 +7,6 @@ the rows are those that Spark would have kept, whichever filters are taken.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def to_predicate(condition: ds.Filter, types: Mapping[str, DataType]) -> Predica
     """The condition that keeps exactly the rows that a filter of Spark keeps; None where there is none."""
     if isinstance(condition, ds.Not):
         inner = to_predicate(condition.child, types)
-        return None if inner is None or _leaves_nan_out(inner, types) else Not(inner)
+        return None if inner is None else Not(inner)
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(path) != 1 or path[0] not in types:
         return None
@@ -124,13 +123,7 @@ def to_predicate(condition: ds.Filter, types: Mapping[str, DataType]) -> Predica
     op = _OPERATORS.get(type(condition))
     if op is None or not _is_exact(getattr(condition, "value", None), dtype):
         return None
-    # NaN is the greatest number to Spark, and not comparable here.
-    return None if dtype.root is Root.DOUBLE and op in (">", ">=") else Compare(name, op, condition.value)  # type: ignore[attr-defined]
-
-
-def _leaves_nan_out(part: Predicate, types: Mapping[str, DataType]) -> bool:
-    """Whether NaN, which Spark puts above all numbers, is not less here and would not be kept by the negation."""
-    return isinstance(part, Compare) and part.op in ("<", "<=") and types[part.column].root is Root.DOUBLE
+    return Compare(name, op, condition.value)  # type: ignore[attr-defined]
 
 
 def _is_exact(value: Any, dtype: DataType) -> bool:
@@ -142,7 +135,7 @@ def _is_exact(value: Any, dtype: DataType) -> bool:
         limit = 1 << (_INTEGERS[root] - 1)
         return isinstance(value, int) and -limit <= value < limit
     if root is Root.DOUBLE:
-        return isinstance(value, float) and math.isfinite(value)
+        return isinstance(value, float)
     if root is Root.DECIMAL:
         return isinstance(value, Decimal) and value.is_finite()
     if root in _TEXTS:

@@ -12,7 +12,6 @@ where a task failed, because then no commit was tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -22,19 +21,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tidelake.engines.spark.failures import log_warnings
 from tidelake.engines.spark.remote import Grant, TableRef
 from tidelake.engines.spark.source_read import arrow_schema
 from tidelake.engines.spark.types import from_spark
-from tidelake.errors import InvalidInputError, StorageError, UnsupportedError
+from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.io.env import Env
-from tidelake.ops.commit.abort import REFUSALS
-from tidelake.ops.commit.messages import CommitMessage, DataIncrement
+from tidelake.ops.commit.messages import CommitMessage, Committable, DataIncrement
 from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.define.schemas import run_create
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.write.kinds import ROWKIND, batches_with_kinds
 from tidelake.ops.write.rows import conform
 from tidelake.ops.write.verbs import TableWriter as RowWriter
+from tidelake.ops.write.verbs import or_discard
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.schema import new_schema
@@ -130,19 +130,16 @@ class TableWriter(DataSourceArrowWriter):
         parts = _parts(messages)
         table = self.ref.open()
         joined = by_bucket(parts, renumber=not table.primary_key and BucketOptions.parse(table.options).bucket > 0)
-        commit = table.new_commit(self.user)
-        try:
+        committer, committable = table._committer(self.user), Committable(messages=joined)
+        with or_discard(committer, joined):
             if self.fresh:
                 self._make(table)
             if self.overwrite:
                 dynamic = any(part.dynamic for part in parts) if self.dynamic is None else self.dynamic
-                commit.overwrite(joined, dynamic=dynamic)
+                done = committer.overwrite(committable, dynamic=dynamic)
             else:
-                commit.commit(joined)
-        except REFUSALS:
-            with suppress(StorageError):  # the error on its way matters more
-                commit.abort(joined)
-            raise
+                done = committer.commit(committable)
+        log_warnings(table.name, table._afterwards(done).warnings)
 
     def _make(self, table: Table) -> None:
         env, schema = table.store.env, table.schema

@@ -11,6 +11,7 @@ from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import types as spark
 
 from tidelake.errors import InvalidInputError, UnsupportedError
@@ -157,15 +158,33 @@ def from_spark(dtype: spark.DataType, nullable: bool = True) -> paimon.DataType:
     return paimon.with_nullable(found, nullable)
 
 
+def checked_frame(data: object) -> DataFrame:
+    """The data, if it is a frame of Spark.
+
+    Raises:
+        InvalidInputError: it is not. Of a frame of pandas on Spark only its user knows which levels of the index are
+            columns.
+    """
+    if any(each.__module__.startswith("pyspark.pandas") for each in type(data).__mro__):
+        raise InvalidInputError(
+            "data is a frame of pandas on Spark",
+            got=type(data).__name__,
+            hint='use frame.to_spark(index_col=["id"]), which keeps the index, or frame.to_spark(), which drops it',
+        )
+    if not isinstance(data, DataFrame):
+        raise InvalidInputError(
+            "data is neither a frame of Spark nor its schema", got=type(data).__name__, hint="use toDF() first"
+        )
+    return data
+
+
 def columns_of(data: object) -> dict[str, paimon.DataType]:
     """The columns of a table made for a frame, or for the schema of one.
 
     Raises:
         InvalidInputError: it is neither, two columns share a name, or a type has no counterpart.
     """
-    schema = getattr(data, "schema", data)
-    if not isinstance(schema, spark.StructType):
-        raise InvalidInputError("columns are given by a frame or its schema", got=type(data).__name__)
+    schema = data if isinstance(data, spark.StructType) else checked_frame(data).schema
     if len(set(schema.names)) < len(schema.names):
         raise InvalidInputError("two columns share a name", columns=", ".join(schema.names))
     return {each.name: from_spark(each.dataType, each.nullable) for each in schema.fields}

@@ -28,7 +28,7 @@ from tidelake.engines.spark.assign import CODE, AssignedBuckets, Assigning, chec
 from tidelake.engines.spark.batches import KIND, joined, rows_of
 from tidelake.engines.spark.buckets import TASK, seen, with_counted_task, with_task
 from tidelake.engines.spark.evolve import check_columns, evolved
-from tidelake.engines.spark.failures import carrying, told_as_it_was
+from tidelake.engines.spark.failures import carrying, log_warnings, told_as_it_was
 from tidelake.engines.spark.moving import Moving
 from tidelake.engines.spark.parcels import tasks_for
 from tidelake.engines.spark.receive import DONE, LOCAL_MERGE, Done, Receiving, told
@@ -39,7 +39,7 @@ from tidelake.engines.spark.types import struct_of, to_spark_batch
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.conflicts import KEYS_MOVED
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult
+from tidelake.ops.commit.messages import CommitMessage, CommitResult
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.postponed import PostponeOptions
 from tidelake.ops.write.admission import Admission
@@ -48,7 +48,7 @@ from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
 from tidelake.ops.write.postpone import plan_rescales, remove_staged, staged_sizes, staged_split
-from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write, discard
+from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write
 from tidelake.table import Table
 
 Writer = TableWriter
@@ -79,7 +79,7 @@ def write_frame(
     committer = table._committer(commit_user)
     repeated = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
     if repeated is not None:
-        return table._afterwards(repeated)
+        return _ended(table, repeated)
     # Refuses tables that are not written, before a job runs.
     table._target().writer(overwrite=mode != "append", numbered=identifier is not None)
     if frame.isStreaming:
@@ -92,18 +92,22 @@ def write_frame(
     for attempt in range(1, _PLANS + 1):
         job = _Job.of(table, frame, overwrite=overwrite, row_kind=row_kind, identifier=identifier, user=committer.user)
         messages = run_job(table, job, frame, committer)
-        guard = None if job.dynamic is None or overwrite else job.dynamic.guard(table.store)
         target = table._target()
         try:
-            done = commit_write(
-                target, committer, messages, mode=mode, partition=partition, identifier=identifier, guard=guard
-            )
+            done = commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
         except CommitConflictError as error:
             if error.code != KEYS_MOVED or attempt == _PLANS:
                 raise
         else:
-            return table._afterwards(done)
+            return _ended(table, done)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _ended(table: Table, done: CommitResult) -> CommitResult:
+    """What follows a write."""
+    done = table._afterwards(done)
+    log_warnings(table.name, done.warnings)
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,6 @@ def _written(job: _Job | _SentJob, frame: DataFrame, committer: Committer) -> li
     Raises:
         TidelakeError: what the first task that failed tells; what the others wrote is removed.
     """
-    number = BATCH_IDENTIFIER if job.identifier is None else job.identifier
     for attempt in range(1, _ATTEMPTS + 1):
         with told_as_it_was():
             rows = job.planned(frame).collect()
@@ -266,11 +269,11 @@ def _written(job: _Job | _SentJob, frame: DataFrame, committer: Committer) -> li
         messages = [message for each in done if isinstance(each, Done) for message in each.messages]
         failed = next((each for each in done if isinstance(each, TidelakeError)), None)
         if failed is not None:
-            discard(committer, messages, number)
+            committer.discard(messages)
             raise failed
         if check_marks([mark for each in done if isinstance(each, Done) for mark in each.marks]):
             return messages
-        discard(committer, messages, number)
+        committer.discard(messages)
         if attempt == _ATTEMPTS:
             raise CommitConflictError(
                 "tasks that assign dynamic buckets ran twice",
@@ -355,7 +358,7 @@ class _LocalMerge:
 
     def _merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.ref.open()
-        admission = Admission(table.options)
+        admission = Admission(table.schema, table.options)
         merger = LocalMerger(table.schema, table.options, self.bytes)
         for batch in batches:
             for rows, kinds in rows_of(batch, table, self.row_kind):

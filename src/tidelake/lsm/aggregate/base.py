@@ -38,6 +38,11 @@ class Aggregate(Protocol):
         """Whether a retracted row counts for nothing; `first` is then meant for the first row that does count."""
         ...
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether a row that is taken back is not an error."""
+        ...
+
     def first(self, value: pa.Array, retracted: Bools | None = None) -> pa.Array:
         """The state after the first fed row; `retracted` marks rows that are taken back instead of added.
 
@@ -95,6 +100,11 @@ class Function(ABC):
     def ignores_retract(self) -> bool:
         """See `Aggregate.ignores_retract`."""
         return False
+
+    @property
+    def takes_back(self) -> bool:
+        """See `Aggregate.takes_back`."""
+        return type(self).retract is not Function.retract
 
     def start(self, value: pa.Array) -> pa.Array:
         """The state after the first row, when that is added."""
@@ -166,6 +176,11 @@ class IgnoringRetract:
     @property
     def ignores_retract(self) -> bool:
         """Always."""
+        return True
+
+    @property
+    def takes_back(self) -> bool:
+        """Always: it counts for nothing."""
         return True
 
     def first(self, value: pa.Array, retracted: Bools | None = None) -> pa.Array:

@@ -69,10 +69,14 @@ class Extreme(Function):
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
-        if not pa.types.is_floating(older.type):
+        kind = older.type
+        if pa.types.is_timestamp(kind) and kind.tz is not None:  # Arrow compares moments without a zone only
+            plain = pa.timestamp(kind.unit)
+            return self.merge(older.view(plain), newer.view(plain)).view(kind)
+        if not pa.types.is_floating(kind):
             return (pc.max_element_wise if self.largest else pc.min_element_wise)(older, newer, skip_nulls=True)
         best = (np.maximum if self.largest else np.minimum)(ordered(older), ordered(newer))
-        both = from_numbers(unordered(best), valid(older) & valid(newer), older.type)
+        both = from_numbers(unordered(best), valid(older) & valid(newer), kind)
         return pc.coalesce(both, older, newer)
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array | None:

@@ -96,13 +96,18 @@ class NestedUpdate(Function):
 
     def retract(self, state: pa.Array, value: pa.Array) -> pa.Array:
         """See `Aggregate.retract`."""
+        both = valid(state) & valid(value)
         items = explode_pair(state, value)
-        items = self._usable(items.keep((valid(state) & valid(value))[items.group]))
+        items = self._usable(items.keep(both[items.group]))
         codes = _key_codes(items.values, self.keys) if self.keys else value_codes(items.values)
         keys = dense_codes(join_keys(items.group, codes))
         left = items.keep(~items.newer & ~np.isin(keys, keys[items.newer]))
-        rest = implode(left.values, left.group, valid(state), state.type)
-        return choose(valid(value), rest, state)
+        rows, group = left.values, left.group
+        if self.keys:
+            # A late row that became the state as it was written may have a key twice: the last stays.
+            keyed = slots(group, _key_codes(rows, self.keys))
+            rows, group = rows.take(pa.array(winners(keyed))), keyed.group
+        return choose(both, implode(rows, group, both, state.type), state)
 
 
 @dataclass(frozen=True, slots=True)

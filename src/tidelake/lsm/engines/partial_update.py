@@ -157,9 +157,8 @@ class _Fold:
             given = self._valid[name][rows]
             self._from[name][keys[given]] = rows[given]
         for group in self._groups:
-            some = ~group.empty[rows]
-            newer = some & (group.code[rows] >= group.state[keys])
-            older = some & ~newer
+            newer = self._newer(group, keys, rows)
+            older = ~group.empty[rows] & ~newer
             for name in group.columns.protected:
                 if name in self._folded:
                     self._fold_value(name, keys[newer], rows[newer], reverse=False)
@@ -181,22 +180,26 @@ class _Fold:
             self._become(keys[removed], rows[removed])
             self._deleted[keys[removed]] = True
             return
+        # First of all, whatever order the groups have: nothing else of a row that removes counts.
         for group in self._groups:
-            some = ~group.empty[rows]
-            newer = some & (group.code[rows] >= group.state[keys])
             if any(name in self._engine.remove_on_group for name in group.columns.ordering):
-                gone = newer & (self._kinds[rows] == DELETE)
+                gone = self._newer(group, keys, rows) & (self._kinds[rows] == DELETE)
                 self._become(keys[gone], rows[gone])
                 self._deleted[keys[gone]] = True
-                # Nothing more of such a row counts.
-                left = ~gone
-                keys, rows, some, newer = keys[left], rows[left], some[left], newer[left]
+                keys, rows = keys[~gone], rows[~gone]
+        for group in self._groups:
+            some, newer = ~group.empty[rows], self._newer(group, keys, rows)
             for name in group.columns.protected:
                 if name in self._folded:
                     self._retract_value(name, keys[some], rows[some])
                 elif name in self._from:
                     self._from[name][keys[newer]] = -1
             self._move(group, keys[newer], rows[newer])
+
+    def _newer(self, group: _GroupState, keys: Ints, rows: Ints) -> Ints:
+        """Which rows are not older than the state of their key in a group; none that leaves the group alone is."""
+        found: Ints = ~group.empty[rows] & (group.code[rows] >= group.state[keys])
+        return found
 
     def _become(self, keys: Ints, rows: Ints) -> None:
         """The state is the row itself."""

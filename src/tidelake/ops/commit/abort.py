@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.ops.commit.messages import CommitMessage
 
-REFUSALS: Final = (CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError)
-"""Errors of a commit after which it is certain that nothing was published."""
 PathOf = Callable[[bytes, int, str], str]
 """The path of a data file, or of an index file, from its partition, bucket and name."""
 

@@ -1,14 +1,14 @@
 """The committer of one commit user: commits, overwrites, recovers and aborts.
 
 A commit has two parts, what was written and what was compacted, and so one or two snapshots with one identifier. A
-numbered commit is published at most once, however often it is repeated. A compaction that loses its race after the
-written part is published does not fail the caller.
+numbered commit is published at most once, however often it is repeated. Once the written part is published nothing
+fails the caller any more (`outcome`): a compaction that loses its race or meets an error is left to a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,19 +22,26 @@ from tidelake.errors import (
     InvalidInputError,
     StorageError,
     TidelakeError,
-    UnsupportedError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
 from tidelake.ops.commit.leftovers import unpublished
 from tidelake.ops.commit.lookups import check_lookups, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable, DataIncrement
-from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
+from tidelake.ops.commit.messages import (
+    BATCH_IDENTIFIER,
+    CommitMessage,
+    CommitResult,
+    Committable,
+    CompactIncrement,
+    DataIncrement,
+)
+from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_shape
+from tidelake.ops.commit.outcome import CommitOutcome, compaction_warning, follow
 from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filter, overwrite_changes, static_filter
 from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
 from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
-from tidelake.ops.commit.rebase import SequenceRebaser, rebase_messages
+from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, rebase_messages
 from tidelake.ops.commit.replays import check_replays
 from tidelake.ops.commit.success import mark_done
 from tidelake.ops.scan.options import BucketOptions
@@ -45,6 +52,7 @@ from tidelake.spec.avro import codec_name
 from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifest import ADD
+from tidelake.spec.option_support import refuse_commit
 from tidelake.spec.progress import PROPERTY_PREFIX, Progress
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.spec.types import with_nullable
@@ -56,28 +64,6 @@ _INT64 = 2**63
 _HEADROOM = 1 << 16
 """Sequence numbers that a second rebase leaves free at most; each further one sixteen times as many."""
 
-# Options that change what a commit must do and that are not honoured yet: better refused than half done.
-_REFUSED: tuple[tuple[str, str], ...] = (
-    ("row-tracking.enabled", "false"),
-    ("data-evolution.enabled", "false"),
-    ("sequence.snapshot-ordering", "false"),
-    ("chain-table.enabled", "false"),
-    ("visibility-callback.enabled", "false"),
-    ("metadata.iceberg.storage", "disabled"),
-    ("tag.automatic-creation", "none"),
-    ("commit.callbacks", ""),
-    ("data-file.external-paths.strategy", "none"),
-    ("manifest.format", "avro"),
-    ("pk-clustering-override", "false"),
-    ("pk-btree.index.columns", ""),
-    ("pk-bitmap.index.columns", ""),
-    ("pk-multivalue.index.columns", ""),
-    ("pk-full-text.index.columns", ""),
-    ("pk-vector.index.columns", ""),
-    ("type", "table"),
-)
-
-
 Guard = Callable[[Snapshot | None, tuple[CommitMessage, ...]], None]
 """Looks at the newest snapshot and at the messages as they stand, and raises if they do not go together."""
 
@@ -88,6 +74,8 @@ class _Parts:
 
     done: tuple[Done, ...] = ()
     compaction_lost: bool = False
+    incomplete: bool = False
+    """Whether whoever repeats the commit shall try what was compacted once more."""
 
 
 class Committer:
@@ -100,6 +88,7 @@ class Committer:
         *,
         publisher: SnapshotPublisher | None = None,
         rebaser: SequenceRebaser | None = None,
+        reassigner: Reassigner | None = None,
         options: Mapping[str, str] | None = None,
         guard: Guard | None = None,
     ) -> None:
@@ -110,8 +99,9 @@ class Committer:
             user: the commit user.
             publisher: who makes a snapshot the newest one; by default the table's own folder.
             rebaser: who rewrites files whose sequence numbers another commit overtook.
+            reassigner: who puts rows elsewhere whose keys another commit placed there first.
             options: the options in force, where they are more than those of the table's schema.
-            guard: asked before every attempt to publish what was written, unless it replaces the whole table.
+            guard: asked before every attempt to overwrite some partitions.
 
         Raises:
             InvalidInputError: the user is no text, or an option has a wrong value.
@@ -119,21 +109,20 @@ class Committer:
         """
         options = store.schema.options if options is None else options
         _check_text("commit user", user)
-        _refuse_unsupported(options)
+        refuse_commit(options)
         self._options = CommitOptions.parse(options)
         self._manifest = ManifestOptions.parse(options)
         codec, target = codec_name(self._manifest.compression), self._manifest.target_bytes
         store = replace(store, manifests=replace(store.manifests, codec=codec, target_bytes=target))
         self._store = store
         self._user = user
-        self._rebaser = rebaser
+        self._rebaser, self._reassigner = rebaser, reassigner
         self._guard = guard
         self._shape = TableShape.parse(options)
         self._bucket = BucketOptions.parse(options).bucket
         self._looks_up = bool(store.schema.primary_keys) and looks_up(options)
         self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
-        _check_mark_done(self._shape)
-        _check_branch(self._shape, store.layout.branch)
+        check_shape(self._shape, store.layout.branch)
         self._loop = Loop(
             store,
             user,
@@ -146,12 +135,40 @@ class Committer:
         )
         self._opened_after = store.snapshots.latest_id() or 0
         self._unknown = False
+        self._outcome = CommitOutcome()
         self._added: set[str] = set()
 
     @property
     def user(self) -> str:
         """The commit user."""
         return self._user
+
+    @property
+    def left_nothing(self) -> bool:
+        """Whether it is certain that the last commit published nothing."""
+        return self._outcome.left_nothing
+
+    def note_interrupt(self, error: BaseException) -> None:
+        """Name in an interrupt what the last commit published; an `Exception` says what it says itself."""
+        if not isinstance(error, Exception):
+            self._outcome.note(error)
+
+    def discard(self, messages: Sequence[CommitMessage]) -> None:
+        """Remove the files of the commit that was just tried, or was about to be, as far as they are nobody's.
+
+        For whoever wrote them itself and will not offer them again. Where the written part is published only what was
+        compacted goes; where anything may be, nothing does. An error of the storage leaves the rest to orphan cleaning.
+        """
+        outcome = self._outcome
+        if outcome.unknown or self._unknown:
+            return
+        if outcome.is_published:
+            if outcome.is_compacted:
+                return
+            messages = [replace(each, data=DataIncrement()) for each in messages]
+        kept = referenced_names(messages)
+        paths = plan_abort(messages, self._path_of, self._paths.index)
+        self._delete([path for path in paths if path.rpartition("/")[2] not in kept])
 
     # -------------------------------------------------------------------------------------------- commit
 
@@ -177,13 +194,14 @@ class Committer:
         written, compacted = split_messages(committable.messages, default_buckets=self._bucket)
         if committable.is_batch:
             self._refuse_committed(written)
-        ignore_empty = committable.is_batch if self._options.ignore_empty is None else self._options.ignore_empty
+        ignore_empty = self._options.ignores_empty(committable.is_batch)
         done: list[Done] = []
         there = published.kinds()
         if not (ignore_empty and written.is_empty) and not there & {CommitKind.APPEND, CommitKind.OVERWRITE}:
             takes_away = written.deletes_rows
-            guards = tuple(each for each in (self._guard, guard) if each is not None)
-            provider = _Rebasing(self._store, committable.messages, written, self._rebaser, self._bucket, guards)
+            provider = _Rebasing(
+                self._store, committable.messages, written, self._rebaser, self._reassigner, self._bucket, guard
+            )
             request = self._request(
                 committable,
                 seen_id=published.seen_id,
@@ -200,16 +218,16 @@ class Committer:
     def _run_rebasing(self, request: Request, provider: _Rebasing, committable: Committable) -> Done | None:
         """Publish the written part; of the files of before and after a rebase those go that are certainly nobody's."""
         try:
-            done = self._loop.run(request)
-        except CommitUnknownError:
-            raise
-        except TidelakeError:
-            self._delete(self._only_in(*provider.made()))
+            done = self._loop.run(request, self._outcome)
+        except BaseException:
+            if self._outcome.left_nothing:
+                self._delete(self._only_in(*provider.made()))
             raise
         if done is None or done.repeated:
             self._delete(self._only_in(*provider.made()))
         else:
-            self._let_go(self._only_in(*provider.replaced()), committable)
+            with self._outcome.following("removing what was written again"):
+                self._let_go(self._only_in(*provider.replaced()), committable)
         return done
 
     def _only_in(self, some: Sequence[CommitMessage], others: Sequence[CommitMessage]) -> list[str]:
@@ -225,8 +243,8 @@ class Committer:
         if committable.is_batch:
             try:
                 paths = unpublished(self._store, paths, committable.messages)
-            except TidelakeError:
-                return  # found by orphan cleaning
+            except Exception:  # noqa: BLE001 - found by orphan cleaning
+                return
         self._delete(paths)
 
     def _delete(self, paths: Sequence[str]) -> None:
@@ -241,7 +259,8 @@ class Committer:
         """Compactions that read files which were written again are left to the next one; the others follow."""
         _, compacted = split_messages(messages, default_buckets=self._bucket)
         parts = self._compact_part(committable, published, done, compacted, messages)
-        lost = any(old.compact != new.compact for old, new in zip(committable.messages, messages, strict=True))
+        kept = [each.compact for each in messages]
+        lost = any(each.compact != CompactIncrement() and each.compact not in kept for each in committable.messages)
         return replace(parts, compaction_lost=parts.compaction_lost or lost)
 
     def _refuse_committed(self, written: Changes) -> None:
@@ -267,6 +286,7 @@ class Committer:
         """Publish what was compacted; `messages` tell on which snapshots that was planned."""
         if compacted.is_empty or CommitKind.COMPACT in published.kinds():
             return _Parts(tuple(done))
+        outcome = self._outcome
 
         def provider(state: State) -> Changes:
             if self._looks_up:
@@ -283,14 +303,26 @@ class Committer:
             detect_conflicts=True,
         )
         try:
-            return _Parts((*done, *_some(self._loop.run(request))))
-        except CommitConflictError:
-            if done or published.snapshots:
-                if committable.is_batch:  # a twin that repeats a numbered commit may be about to publish them
-                    compactions = [replace(each, data=DataIncrement()) for each in messages]
-                    self._let_go(self._only_in(compactions, ()), committable)
-                return _Parts(tuple(done), compaction_lost=True)
+            return _Parts((*done, *_some(self._loop.run(request, outcome))))
+        except Exception as error:
+            if not outcome.is_published:
+                raise
+            failed = not isinstance(error, CommitConflictError)
+            if failed or self._looks_up:
+                outcome.warnings.append(compaction_warning(error, hides=self._looks_up))
+            self._let_go_compacted(committable, messages)
+            return _Parts(tuple(done), compaction_lost=True, incomplete=failed)
+        except BaseException:
+            if outcome.is_published:
+                self._let_go_compacted(committable, messages)
             raise
+
+    def _let_go_compacted(self, committable: Committable, messages: Sequence[CommitMessage]) -> None:
+        """Remove what a compaction wrote that follows a published write and was certainly not published itself."""
+        # A twin that repeats a numbered commit may be about to publish the same files.
+        if committable.is_batch and not self._outcome.unknown:
+            compactions = [replace(each, data=DataIncrement()) for each in messages]
+            self._let_go(self._only_in(compactions, ()), committable)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)
@@ -321,6 +353,25 @@ class Committer:
             StorageError: as `commit`.
         """
         self._validate(committable)
+        if self._reassigner is None:
+            return self._overwritten(committable, partition, dynamic)
+        # Nothing of what is there stays, so that buckets which were chosen by it are indexed anew.
+        placed = replace(committable, messages=self._reassigner.reassign(committable.messages, None, ()))
+        try:
+            done = self._overwritten(placed, partition, dynamic)
+        except BaseException:
+            if self._outcome.left_nothing:
+                self._delete(self._only_in(placed.messages, committable.messages))
+            raise
+        if done.repeated:
+            self._delete(self._only_in(placed.messages, committable.messages))
+            return done
+        left = self._only_in(committable.messages, placed.messages)
+        return follow(done, "removing indexes that were written again", lambda: self._let_go(left, committable))
+
+    def _overwritten(
+        self, committable: Committable, partition: Mapping[str, object] | None, dynamic: bool | None
+    ) -> CommitResult:
         schema = self._store.schema
         chosen = self._options.dynamic_partition_overwrite if dynamic is None else dynamic
         messages = self._raised(committable.messages)
@@ -335,7 +386,7 @@ class Committer:
         return self._overwrite(committable, partitions, written, compacted)
 
     def truncate(self, *, identifier: int = BATCH_IDENTIFIER) -> CommitResult:
-        """Delete every row of the table."""
+        """Delete every row of the table; `rows` of the result are those that went."""
         committable = Committable(messages=(), identifier=identifier, operation="TRUNCATE")
         self._validate(committable)
         return self._overwrite(committable, EVERY_PARTITION, NO_CHANGES, NO_CHANGES)
@@ -343,7 +394,7 @@ class Committer:
     def drop_partitions(
         self, partitions: PartitionFilter, *, identifier: int = BATCH_IDENTIFIER, operation: str | None = "TRUNCATE"
     ) -> CommitResult:
-        """Delete every row of the chosen partitions."""
+        """Delete every row of the chosen partitions; `rows` of the result are those that went."""
         committable = Committable(messages=(), identifier=identifier, operation=operation)
         self._validate(committable)
         return self._overwrite(committable, partitions, NO_CHANGES, NO_CHANGES)
@@ -370,7 +421,7 @@ class Committer:
                     detect_conflicts=True,
                     fixed_changes=False,
                 )
-                done += _some(self._loop.run(request))
+                done += _some(self._loop.run(request, self._outcome))
             return self._compact_part(committable, published, done, compacted)
 
         return self._numbered(committable, parts)
@@ -411,11 +462,23 @@ class Committer:
         return _result(_Parts(tuple(_some(self._guarded(request)))))
 
     def _guarded(self, request: Request) -> Done | None:
+        with self._tried() as outcome:
+            return self._loop.run(request, outcome)
+
+    @contextmanager
+    def _tried(self, published: Published | None = None) -> Iterator[CommitOutcome]:
+        """One commit: whatever ends it, it is known how far it came, and an interrupt says so."""
+        before = published is not None and bool(published.snapshots)
+        outcome = self._outcome = CommitOutcome(published_before=before)
         try:
-            return self._loop.run(request)
-        except CommitUnknownError:
-            self._unknown = True
+            yield outcome
+        except Exception:
             raise
+        except BaseException as interrupt:
+            outcome.note(interrupt)
+            raise
+        finally:
+            self._unknown |= outcome.unknown
 
     # -------------------------------------------------------------------------------------------- recovery
 
@@ -514,6 +577,7 @@ class Committer:
 
     def _numbered(self, committable: Committable, run: Callable[[Published], _Parts]) -> CommitResult:
         """Run the parts of a commit so that a numbered one is published at most once."""
+        self._outcome = CommitOutcome()
         progress: Progress | None = None
         published = Published()
         if not committable.is_batch:
@@ -523,29 +587,23 @@ class Committer:
                 return CommitResult(repeated=True)
             if not published.snapshots:
                 progress = note_pending(self._store.progress, progress, committable.identifier, published.seen_id)
-        try:
+        with self._tried(published) as outcome:
             parts = run(published)
-        except CommitUnknownError:
-            self._unknown = True
-            raise
-        mine = tuple(each for each in parts.done if not each.repeated)
-        if committable.is_batch:
-            self._added |= {name for each in mine for name in _added_names(each.changes)}
-        result = replace(_result(replace(parts, done=mine)), warnings=self._afterwards(committable, progress, parts))
-        there = bool(published.snapshots) or len(mine) < len(parts.done)
-        return replace(result, repeated=True) if there and not mine else result
+            mine = tuple(each for each in parts.done if not each.repeated)
+            if committable.is_batch:
+                self._added |= {name for each in mine for name in _added_names(each.changes)}
+            there = outcome.published_before = bool(published.snapshots) or len(mine) < len(parts.done)
+            with outcome.following("writing a note of it"):
+                self._note_done(committable, progress, parts)
+            result = replace(_result(replace(parts, done=mine)), warnings=tuple(outcome.warnings))
+            return replace(result, repeated=True) if there and not mine else result
 
-    def _afterwards(self, committable: Committable, progress: Progress | None, parts: _Parts) -> tuple[str, ...]:
-        """What follows a publish. The commit is there, so a failure here must not look like a failed commit."""
-        warnings: list[str] = []
-        try:
-            if progress is not None:
-                note_committed(self._store.progress, progress, committable.identifier)
-            if committable.is_batch and self._shape.mark_done_at_end and parts.done:
-                self._mark_done(parts.done)
-        except TidelakeError as error:
-            warnings.append(f"committed, but a note about it could not be written: {error}")
-        return tuple(warnings)
+    def _note_done(self, committable: Committable, progress: Progress | None, parts: _Parts) -> None:
+        """What follows a publish."""
+        if progress is not None and not parts.incomplete:
+            note_committed(self._store.progress, progress, committable.identifier)
+        if committable.is_batch and self._shape.mark_done_at_end and parts.done:
+            self._mark_done(parts.done)
 
     def _mark_done(self, done: Sequence[Done]) -> None:
         if not self._store.schema.partition_keys:
@@ -590,7 +648,7 @@ def _check_text(what: str, text: object) -> None:
 
 
 class _Rebasing:
-    """Provides the written changes, rebased where another commit reached a bucket first."""
+    """Provides the written changes, with rows placed and numbered anew where another commit was there first."""
 
     def __init__(
         self,
@@ -598,11 +656,13 @@ class _Rebasing:
         messages: Sequence[CommitMessage],
         written: Changes,
         rebaser: SequenceRebaser | None,
+        reassigner: Reassigner | None,
         default_buckets: int,
-        guards: Sequence[Guard],
+        guard: Guard | None,
     ) -> None:
         self._store, self._given, self.messages, self._written = store, tuple(messages), tuple(messages), written
-        self._rebaser, self._default_buckets, self._guards = rebaser, default_buckets, guards
+        self._rebaser, self._reassigner = rebaser, reassigner
+        self._default_buckets, self._guard = default_buckets, guard
         self._passed: list[CommitMessage] = []
         self._rebased = self._checked_id = 0
 
@@ -613,18 +673,36 @@ class _Rebasing:
         return int(self._store.env.ids.random() * (_HEADROOM << min(4 * self._rebased - 4, 24)))
 
     def __call__(self, state: State) -> Changes:
-        for guard in self._guards:
-            guard(state.snapshot, self.messages)
-        messages = rebase_messages(
-            self._store, self.messages, state.snapshot, self._rebaser, self._headroom(), self._checked_id
+        before = self.messages
+        if self._guard is not None:
+            self._guard(state.snapshot, before)
+        if self._reassigner is not None:
+            self._take(self._reassigner.reassign(before, state.snapshot, state.index, checked_id=self._checked_id))
+        placed = self.messages
+        redeal = None if self._reassigner is None else self._redealt
+        self._take(
+            rebase_messages(
+                self._store, placed, state.snapshot, self._rebaser, self._headroom(), self._checked_id, redeal
+            )
         )
         self._checked_id = state.snapshot.id if state.snapshot else 0
+        self._rebased += self.messages != placed
+        if self.messages != before:
+            self._written, _ = split_messages(self.messages, default_buckets=self._default_buckets)
+        return self._written
+
+    def _redealt(
+        self, messages: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot
+    ) -> tuple[CommitMessage, ...]:
+        assert self._reassigner is not None
+        self._take(self._reassigner.redeal(messages, counts, latest))
+        return self.messages
+
+    def _take(self, messages: tuple[CommitMessage, ...]) -> None:
+        """Go on with these messages; what came before them is remembered, because somebody has to remove it."""
         if messages != self.messages:
-            self._rebased += 1
             self._passed += self.messages
             self.messages = messages
-            self._written, _ = split_messages(messages, default_buckets=self._default_buckets)
-        return self._written
 
     def made(self) -> tuple[Sequence[CommitMessage], Sequence[CommitMessage]]:
         """Messages with what was made on the way, and those that were given."""
@@ -641,56 +719,34 @@ def _added_names(changes: Changes) -> list[str]:
     return names
 
 
+def _added(done: Sequence[Done]) -> pa.Table:
+    """What these snapshots added."""
+    deltas = [each.changes.delta for each in done]
+    return pa.concat_tables([delta.filter(pc.equal(delta.column("kind"), ADD)) for delta in deltas])
+
+
 def _some(done: Done | None) -> list[Done]:
     return [] if done is None else [done]
+
+
+def _removed_rows(done: Sequence[Done]) -> int:
+    """How many rows the snapshots of a commit that adds nothing took away."""
+    return -sum(each.snapshot.delta_record_count or 0 for each in done)
 
 
 def _result(parts: _Parts) -> CommitResult:
     if not parts.done:
         return CommitResult(compaction_lost=parts.compaction_lost)
-    deltas = [each.changes.delta for each in parts.done]
-    added = pa.concat_tables([delta.filter(pc.equal(delta.column("kind"), ADD)) for delta in deltas])
+    added = _added(parts.done)
+    # Rows that a compaction wrote again are those of others: only where nothing else was done they are what was done.
+    written = [each for each in parts.done if each.snapshot.commit_kind is not CommitKind.COMPACT]
+    counted = _added(written) if written else added
+    rows = int(pc.sum(counted.column("row_count")).as_py() or 0) if added.num_rows else _removed_rows(parts.done)
     return CommitResult(
         snapshot_ids=tuple(each.snapshot.id for each in parts.done),
-        rows=int(pc.sum(added.column("row_count")).as_py() or 0),
+        rows=rows,
         files=added.num_rows,
         bytes=int(pc.sum(added.column("file_size")).as_py() or 0),
         attempts=sum(each.attempts for each in parts.done),
         compaction_lost=parts.compaction_lost,
     )
-
-
-def _refuse_unsupported(options: Mapping[str, str]) -> None:
-    for key, harmless in _REFUSED:
-        value = options.get(key, harmless)
-        if value.strip().lower() != harmless:
-            raise UnsupportedError(
-                "table option is not supported by commits yet",
-                code="option-unsupported",
-                option=key,
-                value=value,
-                hint="commit to this table with Apache Paimon, or unset the option",
-            )
-
-
-def _check_mark_done(shape: TableShape) -> None:
-    if shape.mark_done_at_end and shape.mark_done_action != "success-file":
-        raise UnsupportedError(
-            "only success files mark partitions done",
-            code="option-unsupported",
-            option="partition.mark-done-action",
-            value=shape.mark_done_action,
-            hint="set it to success-file",
-        )
-
-
-def _check_branch(shape: TableShape, branch: str) -> None:
-    if "branch" in shape.given and shape.branch != branch:
-        raise UnsupportedError(
-            "option names another branch than the one that is open",
-            code="option-unsupported",
-            option="branch",
-            value=shape.branch,
-            branch=branch,
-            hint="open that branch, or unset the option",
-        )

@@ -118,9 +118,10 @@ def combine_index(
 ) -> tuple[IndexEntry, ...]:
     """The complete list of index files after a commit.
 
-    A bucket has one hash index: an addition replaces. Of deletion vectors it has one file too, or, without buckets,
-    several. Who replaces one has to name it: what it does not name it has not seen, and deleted rows would come back to
-    life. All the rest is known by its file name, and must be there to be deleted and absent to be added.
+    A bucket has one hash index. Of deletion vectors it has one file too, or, without buckets, several. Who replaces one
+    has to name it: what it does not name it has not seen, so that keys would be forgotten and come twice, or deleted
+    rows would come back to life. All the rest is known by its file name. In short, a file must be there to be deleted,
+    and its place free for one to be added.
 
     Raises:
         CommitConflictError: an index file to delete is gone, or one to add (or its data file's vector) is there.
@@ -128,14 +129,13 @@ def combine_index(
     kept: dict[tuple[object, ...], IndexEntry] = {_index_key(each, vectors_by_file): each for each in previous}
     for change in sorted(changes, key=lambda each: each.kind == ADD):
         key = _index_key(change.entry, vectors_by_file)
-        replaced = change.entry.file.index_type == HASH
         there = kept.get(key)
         if change.kind == DELETE:
-            if not replaced and (there is None or there.file.file_name != change.entry.file.file_name):
+            if there is None or there.file.file_name != change.entry.file.file_name:
                 raise _index_conflict("index file to delete is already gone", change.entry)
-            kept.pop(key, None)
+            del kept[key]
         else:
-            if there is not None and not replaced:
+            if there is not None:
                 raise _index_conflict("index file to add is already there", change.entry)
             kept[key] = change.entry
     if vectors_by_file:

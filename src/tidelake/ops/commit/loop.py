@@ -22,7 +22,6 @@ from tidelake.errors import (
     InvalidInputError,
     NotFoundError,
     StorageError,
-    TidelakeError,
 )
 from tidelake.io.clock import next_time_ms
 from tidelake.io.retry import delays
@@ -45,8 +44,9 @@ from tidelake.ops.commit.conflicts import (
 from tidelake.ops.commit.merging import Merged, run_merge
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
+from tidelake.ops.commit.outcome import CommitOutcome
 from tidelake.ops.commit.progress import carried_below
-from tidelake.ops.commit.publish import SnapshotPublisher, publish_surely
+from tidelake.ops.commit.publish import SnapshotPublisher, is_mine, offer, settle_offer
 from tidelake.ops.commit.standing import settle_standing
 from tidelake.ops.commit.strict import check_strict
 from tidelake.ops.scan.partitions import PartitionSet
@@ -57,11 +57,14 @@ from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.spec.statistics import statistics_from_json
 from tidelake.store.manifests import ManifestNames
+from tidelake.store.snapshots import EXPIRED
 from tidelake.store.table_store import TableStore
 
 SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
 _PATIENCE = 6
 """Attempts after which the back-off grows no more but shrinks, where no option says how long to wait."""
+_EXPIRED_MAX = 10
+"""Attempts whose snapshot may expire under them: whoever keeps but one snapshot is slower than we are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class _Attempts:
     delta: _Delta | None = None
     merged: Merged | None = None
     count: int = 0
+    expired: int = 0
+    """Attempts whose snapshot expired meanwhile."""
 
 
 class Loop:
@@ -161,26 +166,41 @@ class Loop:
         self._last_safe: int | None = commit.strict_last_safe_snapshot
         self._known = State(None)
 
-    def run(self, request: Request) -> Done | None:
+    def run(self, request: Request, outcome: CommitOutcome) -> Done | None:
         """Publish a request, trying again while others are faster. None if there was nothing to publish.
+
+        `outcome` is told what was published. Whatever ends the request otherwise, what it wrote is removed, unless a
+        snapshot may name it.
 
         Raises:
             CommitConflictError: the change contradicts what others committed, or there were too many tries.
             CommitUnknownError: the storage did not tell whether the snapshot is there.
             StorageError: the storage failed, and nothing was published.
         """
+        attempts = _Attempts(seen_id=request.seen_id)
+        before = len(outcome.published)
+        self._names.given = []
+        try:
+            done = self._attempted(request, attempts, outcome)
+        except BaseException:
+            if not outcome.unknown and len(outcome.published) == before:
+                self._delete(self._names.given)
+            raise
+        if done is None or done.repeated:
+            self._delete(self._names.given)
+        return done
+
+    def _attempted(self, request: Request, attempts: _Attempts, outcome: CommitOutcome) -> Done | None:
         clock, ids = self._store.env.clock, self._store.env.ids
         started = clock.monotonic()
         waits = delays(self._options.retry(), ids.random, lambda: (clock.monotonic() - started) * 1_000)
-        attempts = _Attempts(seen_id=request.seen_id)
         while True:
             attempts.count += 1
-            done = self._attempt(request, attempts)
+            done = self._attempt(request, attempts, outcome)
             if not isinstance(done, _Lost):
                 return done
             wait = next(waits, None)
             if wait is None:
-                self._forget(attempts)
                 raise CommitConflictError(
                     "others were faster at every attempt",
                     code="too-many-attempts",
@@ -199,40 +219,37 @@ class Loop:
 
     # -------------------------------------------------------------------------------------------- one attempt
 
-    def _attempt(self, request: Request, attempts: _Attempts) -> Done | _Lost | None:
+    def _attempt(self, request: Request, attempts: _Attempts, outcome: CommitOutcome) -> Done | _Lost | None:
         latest = self._store.snapshots.latest()
         if latest is not None:
             published = self._already_there(request, attempts.seen_id, latest)
             if published is not None:
                 return Done(published, attempts.count, NO_CHANGES, repeated=True)
         attempts.seen_id = latest.id if latest else 0
-        state = self._state(latest)
-        changes = request.provider(state)
-        changes = self._checked(request, state, changes)
         made: list[str] = []
         try:
-            candidate = self._prepare(request, attempts, state, changes, made)
-        except TidelakeError:
-            # Nothing was offered for publication, so what was written is nobody's.
-            self._forget(attempts)
-            self._delete(made)
-            raise
+            with self._store.snapshots.held_to(latest.id if latest else None):
+                state = self._state(latest)
+                changes = self._checked(request, state, request.provider(state))
+                candidate = self._prepare(request, attempts, state, changes, made)
+        except NotFoundError as error:
+            if error.code != EXPIRED or attempts.expired >= _EXPIRED_MAX:
+                raise
+            # Nothing was offered for publication: it lost as surely as if another snapshot had its id.
+            attempts.expired += 1
+            self._keep_or_delete(request, attempts, made)
+            return _Lost()
         if candidate is None:
             return None
-        try:
-            won = self._publish(candidate)
-        except StorageError:
-            self._forget(attempts)
-            self._delete(made)
-            raise
-        if not won or not settle_standing(self._store, candidate):
+        if not self._publish(candidate, outcome):
             self._keep_or_delete(request, attempts, made)
             return _Lost()
         snapshot = candidate.snapshot
         self._known = State(snapshot, candidate.after + candidate.delta_metas, candidate.index)
-        self._store.snapshots.hint_latest(snapshot.id)
-        if snapshot.id == 1:
-            self._store.snapshots.hint_earliest(1)
+        with outcome.following("noting the newest snapshot"):
+            self._store.snapshots.hint_latest(snapshot.id)
+            if snapshot.id == 1:
+                self._store.snapshots.hint_earliest(1)
         if self._last_safe is not None:
             self._last_safe = snapshot.id
         return Done(snapshot, attempts.count, changes)
@@ -254,8 +271,7 @@ class Loop:
         """
         if request.identifier == BATCH_IDENTIFIER:
             return None
-        for snapshot_id in range(seen_id + 1, latest.id + 1):
-            snapshot = self._store.snapshots.find(snapshot_id)
+        for snapshot_id, snapshot in self._store.snapshots.walk(seen_id + 1, latest.id):
             if snapshot is None and carried_below(latest, self._user, request.identifier, seen_id):
                 continue  # expired, and the property that snapshots carry on tells that it was not this commit
             if snapshot is None:
@@ -461,9 +477,46 @@ class Loop:
 
     # -------------------------------------------------------------------------------------------- publishing
 
-    def _publish(self, candidate: Candidate) -> bool:
-        env = self._store.env
-        return publish_surely(self._publisher, self._store.snapshots, candidate.snapshot, clock=env.clock, ids=env.ids)
+    def _publish(self, candidate: Candidate, outcome: CommitOutcome) -> bool:
+        """Whether the candidate is published, and stands; `outcome` knows it from the moment it may be there."""
+        store, snapshot = self._store, candidate.snapshot
+        outcome.unknown = True
+        answered = False
+        try:
+            answer = offer(self._publisher, snapshot)
+            answered = True
+            won = settle_offer(
+                answer, self._publisher, store.snapshots, snapshot, clock=store.env.clock, ids=store.env.ids
+            ) and settle_standing(store, candidate)
+        except StorageError:
+            outcome.unknown = False
+            raise
+        except CommitUnknownError:
+            raise
+        except BaseException:
+            self._look_back(candidate, outcome, answered=answered)
+            raise
+        if won:
+            outcome.published.append(snapshot)
+        outcome.unknown = False
+        return won
+
+    def _look_back(self, candidate: Candidate, outcome: CommitOutcome, *, answered: bool) -> None:
+        """After an interrupt: whether the snapshot that was offered is there, as far as the storage tells at once.
+
+        `answered` says that the first offer was answered. What was answered with "unknown" may still come to light.
+        """
+        mine = is_mine(self._store.snapshots, candidate.snapshot)
+        if mine:
+            outcome.published.append(candidate.snapshot)
+        if mine is not None or (not answered and self._left_nothing(candidate)):
+            outcome.unknown = False
+
+    def _left_nothing(self, candidate: Candidate) -> bool:
+        try:
+            return self._publisher.left_nothing(candidate.snapshot)
+        except StorageError:
+            return False
 
     def _keep_or_delete(self, request: Request, attempts: _Attempts, made: Sequence[str]) -> None:
         """After a certain loss: delete what the next attempt cannot use."""
@@ -475,18 +528,13 @@ class Loop:
                 attempts.delta = None
         self._delete([name for name in made if name not in reusable])
 
-    def _forget(self, attempts: _Attempts) -> None:
-        """After a certain failure of the whole request: delete everything it made."""
-        for files in (attempts.delta.files if attempts.delta else (), attempts.merged.made if attempts.merged else ()):
-            self._delete(files)
-        attempts.delta = attempts.merged = None
-
     def _delete(self, file_names: Sequence[str]) -> None:
+        self._names.given = [name for name in self._names.given if name not in file_names]
         for name in dict.fromkeys(file_names):
             try:
                 self._store.manifests.delete([name])
-            except TidelakeError:
-                return  # an orphan is no harm, and the error that led here must not be hidden
+            except Exception:  # noqa: BLE001 - an orphan is no harm, and the error that led here must not be hidden
+                return
 
 
 def validate_number(name: str, value: int | None, low: int, high: int) -> None:

@@ -40,7 +40,9 @@ class CommitMessage:
     """The work of one writer on one bucket.
 
     `base_snapshot_id` is the snapshot its sequence numbers continue from and its compaction was planned on; None where
-    order between commits does not depend on it.
+    order between commits does not depend on it. `assigned_on` names the hash indexes of the partition that its rows got
+    their dynamic buckets from; None where that is not known. `assigned_by` names the writer that chose these buckets on
+    its own (or, of keys that move, the partitions); None where writers shared that work.
     """
 
     partition: bytes
@@ -49,6 +51,8 @@ class CommitMessage:
     data: DataIncrement = DataIncrement()
     compact: CompactIncrement = CompactIncrement()
     base_snapshot_id: int | None = None
+    assigned_on: str | None = None
+    assigned_by: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -76,9 +80,10 @@ class Committable:
 class CommitResult:
     """What a commit did.
 
-    `snapshot_ids` is empty for an empty or repeated commit. `warnings` tells what could not be done after the commit
-    was published. `compaction_lost` tells that the compaction part met a
-    conflict after the written part was published; it will be done anew by the next compaction.
+    `snapshot_ids` is empty for an empty or repeated commit. `rows` are those that were written, changed or removed, not
+    those of others that a compaction wrote again; a commit that only compacts counts these. `warnings` tells what could
+    not be done after the commit was published. `compaction_lost` tells that the compaction part met a conflict or an
+    error after the written part was published; it will be done anew by the next compaction.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -94,7 +99,7 @@ class CommitResult:
         ids = ", ".join(map(str, self.snapshot_ids))
         facts = [("rows", f"{self.rows:,}"), ("files", self.files), ("bytes", f"{self.bytes:,}")]
         remarks = [("warning", warning) for warning in self.warnings]
-        if self.compaction_lost:
+        if self.compaction_lost and not self.warnings:
             remarks.append(("warning", "the compaction part met a conflict and is left to the next compaction"))
         if self.repeated:
             return html_card("already committed, nothing was done", remarks)

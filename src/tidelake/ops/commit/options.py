@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from tidelake.errors import UnsupportedError
 from tidelake.io.retry import RetryOptions
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, at_least, option
@@ -50,6 +51,12 @@ class CommitOptions(OptionGroup):
         doc="Whether a commit without files makes no snapshot; unset: batch commits make none, numbered ones do.",
         affects=_WRITE,
     )
+    force_create_snapshot: bool = option(
+        "commit.force-create-snapshot",
+        False,
+        doc="Numbered commits make a snapshot without files too, whatever snapshot.ignore-empty-commit says.",
+        affects=_WRITE,
+    )
     dynamic_partition_overwrite: bool = option(
         "dynamic-partition-overwrite", True, doc="Overwrite only the partitions present in the data.", affects=_WRITE
     )
@@ -62,6 +69,12 @@ class CommitOptions(OptionGroup):
     overwrite_upgrade: bool = option(
         "overwrite-upgrade", True, doc="Put overwriting files that do not overlap on the top level.", affects=_WRITE
     )
+
+    def ignores_empty(self, is_batch: bool) -> bool:
+        """Whether a commit without files makes no snapshot."""
+        if self.force_create_snapshot and not is_batch:
+            return False
+        return is_batch if self.ignore_empty is None else self.ignore_empty
 
     def retry(self) -> RetryOptions:
         """The back-off: ours, or the format's own where the user set one of its options."""
@@ -172,6 +185,31 @@ class TableShape(OptionGroup):
     def max_level(self) -> int:
         """The highest level number of the tree."""
         return (self.num_levels or self.compaction_trigger + 1) - 1
+
+
+def check_shape(shape: TableShape, branch: str) -> None:
+    """Refuse what no commit to this branch could do.
+
+    Raises:
+        UnsupportedError: partitions are to be marked in a way that is not known, or an option names another branch.
+    """
+    if shape.mark_done_at_end and shape.mark_done_action != "success-file":
+        raise UnsupportedError(
+            "only success files mark partitions done",
+            code="option-unsupported",
+            option="partition.mark-done-action",
+            value=shape.mark_done_action,
+            hint="set it to success-file",
+        )
+    if "branch" in shape.given and shape.branch != branch:
+        raise UnsupportedError(
+            "option names another branch than the one that is open",
+            code="option-unsupported",
+            option="branch",
+            value=shape.branch,
+            branch=branch,
+            hint="open that branch, or unset the option",
+        )
 
 
 def check_options(options: Mapping[str, str]) -> None:

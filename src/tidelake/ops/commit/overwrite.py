@@ -13,7 +13,7 @@ from tidelake.expr.tree import And, Compare, IsNull, Predicate
 from tidelake.ops.commit.changes import Changes, IndexChange
 from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter, PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import EVERY_PARTITION, live_entries
-from tidelake.spec.index_manifest import IndexEntry
+from tidelake.spec.index_manifest import HASH, IndexEntry
 from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifest import DELETE, with_kind
 from tidelake.spec.manifest_list import ManifestMeta
@@ -79,7 +79,9 @@ def overwrite_changes(
         live = live.filter(pc.not_equal(live.column("bucket"), POSTPONE_BUCKET))
     delta = pa.concat_tables([with_kind(live, DELETE), new.delta])
     gone = tuple(IndexChange(DELETE, entry) for entry in _matching(index, overwrite.partitions))
-    return Changes(delta, new.changelog.slice(0, 0), (*gone, *new.index))
+    # All of them go, whichever there are by now; which ones the writers found there does not matter.
+    come = (change for change in new.index if change.kind != DELETE or change.entry.file.index_type != HASH)
+    return Changes(delta, new.changelog.slice(0, 0), (*gone, *come))
 
 
 def _matching(index: Sequence[IndexEntry], partitions: PartitionFilter) -> list[IndexEntry]:

@@ -25,6 +25,13 @@ class SnapshotPublisher(Protocol):
     def publish(self, candidate: Snapshot) -> Outcome:
         """Publish if the id is free."""
 
+    def left_nothing(self, candidate: Snapshot) -> bool:
+        """Whether it is certain that a publish which an interrupt ended published nothing, and never will.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class FileSystemPublisher:
@@ -35,11 +42,22 @@ class FileSystemPublisher:
     def publish(self, candidate: Snapshot) -> Outcome:
         return self.snapshots.publish(candidate)
 
+    def left_nothing(self, candidate: Snapshot) -> bool:
+        # A snapshot that was published and has expired since would have a newer one beside it.
+        newest = self.snapshots.latest_id() or 0
+        return self.snapshots.io.is_synchronous and newest < candidate.id and not self.snapshots.exists(candidate.id)
 
-def publish_surely(
-    publisher: SnapshotPublisher, snapshots: SnapshotStore, candidate: Snapshot, *, clock: Clock, ids: Ids
+
+def settle_offer(
+    outcome: Outcome,
+    publisher: SnapshotPublisher,
+    snapshots: SnapshotStore,
+    candidate: Snapshot,
+    *,
+    clock: Clock,
+    ids: Ids,
 ) -> bool:
-    """Publish and return whether the candidate is the snapshot of its id.
+    """Return whether the candidate is the snapshot of its id, given the answer to its first `offer`.
 
     After an unknown answer the file is read back. If it is not there, the same bytes are offered again: whoever asks
     later, this candidate is either the one snapshot of its id or certainly not.
@@ -48,22 +66,21 @@ def publish_surely(
         CommitUnknownError: the storage does not answer; the commit may be there.
         StorageError: certain, nothing was published.
     """
-    outcome = publisher.publish(candidate)
     if isinstance(outcome, Created):
         return True
     cause: BaseException | None = outcome.cause if isinstance(outcome, Unknown) else None
     if isinstance(outcome, Exists):
-        mine = _is_mine(snapshots, candidate)
+        mine = is_mine(snapshots, candidate)
         if mine is not None:
             return mine
     started = clock.monotonic()
     for delay in delays(SETTLE, ids.random, lambda: (clock.monotonic() - started) * 1_000):
-        mine = _is_mine(snapshots, candidate)
+        mine = is_mine(snapshots, candidate)
         if mine is not None:
             return mine
         clock.sleep(delay)
         try:
-            outcome = publisher.publish(candidate)
+            outcome = offer(publisher, candidate)
         except StorageError as error:
             # The first answer was lost, so even a certain failure of this one decides nothing.
             cause = error
@@ -82,7 +99,22 @@ def publish_surely(
     ) from cause
 
 
-def _is_mine(snapshots: SnapshotStore, candidate: Snapshot) -> bool | None:
+def offer(publisher: SnapshotPublisher, candidate: Snapshot) -> Outcome:
+    """Offer a snapshot; an error of another kind than these says nothing about what became of it.
+
+    Raises:
+        CommitUnknownError: the publisher says that nobody can tell.
+        StorageError: certain, nothing was published.
+    """
+    try:
+        return publisher.publish(candidate)
+    except (StorageError, CommitUnknownError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the snapshot may be there
+        return Unknown(error)
+
+
+def is_mine(snapshots: SnapshotStore, candidate: Snapshot) -> bool | None:
     """Whether the published snapshot of this id is the candidate; None when it cannot be read now."""
     try:
         published = snapshots.get(candidate.id)

@@ -5,13 +5,14 @@ counts on from the snapshot it started from; if another commit reached the bucke
 and its rows would lose to older ones. The committer then asks this port to rewrite its own new level-0 files above the
 bucket's maximum, and plans again. In process or as a Spark task, the implementation belongs to the writer.
 
-A writer also counted the buckets of the partition on that snapshot. If they were dealt anew since, its rows would lie
-in the wrong ones, and nothing but writing them again helps.
+A writer also chose the buckets of its rows on that snapshot. If the partition got another number of them since, or its
+keys live elsewhere by now, the rows would lie in the wrong ones: a second port writes its own new files again, with the
+rows where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from tidelake.errors import CommitConflictError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
+from tidelake.spec.index_manifest import IndexEntry
 from tidelake.spec.manifest import ADD
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
@@ -41,6 +43,35 @@ class SequenceRebaser(Protocol):
         """
 
 
+class Reassigner(Protocol):
+    """Puts rows of new files where their keys belong on the newest snapshot.
+
+    As with sequence numbers, the files of the given messages stay, and nothing is left behind by a method that raises.
+    """
+
+    def reassign(
+        self,
+        messages: Sequence[CommitMessage],
+        latest: Snapshot | None,
+        index: Sequence[IndexEntry],
+        *,
+        checked_id: int = 0,
+    ) -> tuple[CommitMessage, ...]:
+        """The messages, with rows of keys that other commits placed elsewhere where these are now.
+
+        `index` lists the index files of the newest snapshot; snapshots up to `checked_id` were looked at before.
+        """
+
+    def redeal(
+        self, messages: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot
+    ) -> tuple[CommitMessage, ...]:
+        """The messages, with rows of these partitions in as many buckets as told."""
+
+
+Redeal = Callable[[Sequence[CommitMessage], Mapping[bytes, int], Snapshot], tuple[CommitMessage, ...]]
+"""`redeal` of a `Reassigner`."""
+
+
 def rebase_messages(
     store: TableStore,
     messages: Sequence[CommitMessage],
@@ -48,8 +79,9 @@ def rebase_messages(
     rebaser: SequenceRebaser | None,
     headroom: int = 0,
     checked_id: int = 0,
+    redeal: Redeal | None = None,
 ) -> tuple[CommitMessage, ...]:
-    """The messages, rewritten where another commit moved the maximum of their bucket.
+    """The messages, rewritten where another commit moved the maximum of their bucket or the number of buckets.
 
     `headroom` leaves so many numbers to commits that may still come first: while they stay within it, the files need
     not be written once more. Snapshots up to `checked_id` are known to have moved nothing.
@@ -72,7 +104,12 @@ def rebase_messages(
     if oldest >= latest.id:
         return tuple(messages)
     added = _added_since(store, frozenset(message.partition for message in stale), oldest, latest)
-    _check_counts(stale, added, latest)
+    counts = _new_counts(stale, added)
+    if counts:
+        if redeal is None:
+            raise _recounted(stale, counts, latest)
+        redealt = redeal(messages, counts, latest)
+        return rebase_messages(store, redealt, latest, rebaser, headroom, checked_id, redeal)
     floors = _floors(added)
     moved = [
         message
@@ -103,7 +140,7 @@ def _bucket(message: CommitMessage) -> Bucket:
 def _added_since(store: TableStore, partitions: frozenset[bytes], base_id: int, latest: Snapshot) -> pa.Table:
     """The files that commits after the base brought to partitions, in the order of the commits."""
     chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
-    since = [store.snapshots.find(snapshot_id) for snapshot_id in range(base_id + 1, latest.id + 1)]
+    since = [snapshot for _, snapshot in store.snapshots.walk(base_id + 1, latest.id)]
     if any(snapshot is None for snapshot in since):
         # One of them has expired: the live files of the partitions tell the same, only at a higher price.
         metas = data_manifests(store.manifests, latest)
@@ -115,24 +152,29 @@ def _added_since(store: TableStore, partitions: frozenset[bytes], base_id: int, 
     return entries.filter(pc.equal(entries.column("kind"), ADD))
 
 
-def _check_counts(stale: Sequence[CommitMessage], added: pa.Table, latest: Snapshot) -> None:
-    """Refuse messages whose partition has another number of buckets by now."""
+def _new_counts(stale: Sequence[CommitMessage], added: pa.Table) -> dict[bytes, int]:
+    """The partitions of messages that have another number of buckets by now, and that number."""
     fixed = added.filter(pc.greater(added.column("total_buckets"), 0))
     grouped = fixed.group_by("partition", use_threads=False).aggregate([("total_buckets", "last")])
     pairs = zip(grouped.column("partition").to_pylist(), grouped.column("total_buckets_last").to_pylist(), strict=True)
     counts = dict(pairs)
-    for message in stale:
-        own = message.total_buckets
-        now = counts.get(message.partition)
-        if own is not None and own > 0 and now not in (None, own):
-            raise CommitConflictError(
-                "partition got another number of buckets while its rows were written",
-                code="bucket-count",
-                previous=own,
-                new=now,
-                snapshot_id=latest.id,
-                hint="write the rows again with a writer that knows the new number",
-            )
+    return {
+        each.partition: counts[each.partition]
+        for each in stale
+        if (each.total_buckets or 0) > 0 and counts.get(each.partition, each.total_buckets) != each.total_buckets
+    }
+
+
+def _recounted(stale: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot) -> CommitConflictError:
+    first = next(each for each in stale if each.partition in counts)
+    return CommitConflictError(
+        "partition got another number of buckets while its rows were written",
+        code="bucket-count",
+        previous=first.total_buckets,
+        new=counts[first.partition],
+        snapshot_id=latest.id,
+        hint="write the rows again with a writer that knows the new number",
+    )
 
 
 def _floors(added: pa.Table) -> dict[Bucket, int]:

@@ -180,8 +180,11 @@ def chosen_entries(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | No
             option="compaction.skip-expired-partitions",
             hint="choose partitions, or unset the option for this use",
         )
+    return job.store.snapshots.on_newest(lambda snapshot: _live_entries(job, choice, snapshot))
+
+
+def _live_entries(job: Job, choice: Choice, snapshot: Snapshot | None) -> tuple[Snapshot | None, pa.Table]:
     store = job.store
-    snapshot = store.snapshots.latest()
     if snapshot is None:
         store.refuse_dropped()
         return None, empty_entries()

@@ -38,6 +38,7 @@ _FILES_MAX: Final = 100_000
 _BUCKETS_MAX: Final = 64
 """Buckets of one commit: what is done is published before the rest is begun."""
 _NAP_S: Final = 0.5
+_WARNINGS_KEPT: Final = 100
 
 
 class Stop(Protocol):
@@ -107,6 +108,8 @@ class Tended:
     bytes: int = 0
     snapshot_id: int = 0
     """The last snapshot that was looked at."""
+    warnings: tuple[str, ...] = ()
+    """What could not be done after its commits: the newest of them."""
 
     def after(self, done: Round) -> Tended:
         """With one more round."""
@@ -118,6 +121,7 @@ class Tended:
             files=self.files + done.files,
             bytes=self.bytes + done.bytes,
             snapshot_id=done.snapshot_id,
+            warnings=(*self.warnings, *done.warnings)[-_WARNINGS_KEPT:],
         )
 
 

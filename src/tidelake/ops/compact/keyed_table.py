@@ -84,8 +84,9 @@ def open_trees(job: Job, buckets: Sequence[Split]) -> list[Tree]:
     """Buckets of a primary-key table, given with all their files, as trees."""
     if not buckets:
         return []
-    known = _bucket(job, buckets[0])
-    indexes = index_files_of(job.store, job.store.snapshots.get(buckets[0].snapshot_id))
+    known, snapshots = _bucket(job, buckets[0]), job.store.snapshots
+    with snapshots.held_to(buckets[0].snapshot_id):
+        indexes = index_files_of(job.store, snapshots.get(buckets[0].snapshot_id))
     trees = []
     for split in buckets:
         levels = build_levels(known.merging.files(split.files), num_levels=known.options.num_levels)

@@ -19,13 +19,14 @@ from tidelake.errors import (
     CommitConflictError,
     StorageError,
 )
-from tidelake.ops.commit.abort import REFUSALS, plan_abort
+from tidelake.ops.commit.abort import plan_abort
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable
 from tidelake.ops.compact.buckets import Job, Place
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.snapshot import Snapshot
 
 _OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range", "bucket-count"})
 """Conflicts that a fresh plan solves."""
@@ -46,7 +47,7 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
     Raises:
         CommitConflictError: a conflict that a fresh plan would not solve; the new files are removed.
         CommitUnknownError: the storage did not tell whether the snapshot is there; nothing is removed.
-        StorageError: the storage failed; what was written is left to orphan cleaning.
+        StorageError: the storage failed; the new files are removed as far as it lets us.
     """
     if not messages:
         return Published()
@@ -72,22 +73,24 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
         rest = publish_compactions(job, committer, kept)
         places = frozenset((message.partition, message.bucket) for message in lost)
         return replace(rest, lost=rest.lost | places, conflict=conflict)
-    except REFUSALS:
-        remove_files(job, messages)
+    except BaseException:
+        committer.discard(messages)
         raise
 
 
 def still_there(job: Job, inputs: Sequence[tuple[bytes, int, Sequence[DataFile]]]) -> list[bool]:
     """Of each bucket's files, whether all of them are live on their levels in the newest snapshot."""
     store = job.store
-    latest = store.snapshots.latest()
-    if latest is None:
-        return [False] * len(inputs)
     partitions = PartitionSet(frozenset(row for row, *_ in inputs), tuple(store.schema.partition_types))
     columns = ("partition", "bucket", "level", "file_name")
-    live = live_entries(
-        store.manifests, data_manifests(store.manifests, latest), partitions=partitions, columns=columns
-    )
+
+    def find_live(latest: Snapshot | None) -> pa.Table | None:
+        metas = data_manifests(store.manifests, latest) if latest else ()
+        return live_entries(store.manifests, metas, partitions=partitions, columns=columns) if latest else None
+
+    live = store.snapshots.on_newest(find_live)
+    if live is None:
+        return [False] * len(inputs)
     wanted = pa.array([file.file_name for *_, files in inputs for file in files], pa.large_string())
     near = live.filter(pc.is_in(live.column("file_name"), value_set=wanted))
     there = set(zip(*(near.column(name).to_pylist() for name in columns), strict=True))

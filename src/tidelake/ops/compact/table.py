@@ -21,6 +21,7 @@ from tidelake.ops.compact.steps import Hands, Progress, Step, run_steps
 from tidelake.ops.compact.vectors import drop_vectors
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.spec.snapshot import Snapshot
+from tidelake.store.snapshots import plan_again
 
 _ROUNDS_MAX: Final = 5
 _SHOWN_MAX: Final = 20
@@ -78,6 +79,10 @@ def plan_compaction(job: Job, choice: Choice = EVERYTHING, *, full: bool = False
         CommitConflictError: the table has rows of a newer schema than the job's.
         UnsupportedError: the table's compactions do more than merge, or its rows are marked deleted.
     """
+    return plan_again(lambda: _plan(job, choice, full))
+
+
+def _plan(job: Job, choice: Choice, full: bool) -> CompactionPlan:
     snapshot, buckets = live_buckets(job, choice)
     if job.is_keyed:
         from tidelake.ops.compact.keyed_table import plan_buckets

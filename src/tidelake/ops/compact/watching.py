@@ -4,7 +4,8 @@ Four kinds of tables ask for it. Where the first row of a key wins, keys are loo
 those that exist there are left out. Where compactions look up (`changelog-producer=lookup`, `force-lookup`), rows of
 level 0 are merged with the version that lies below, so that every level holds whole rows. With deletion vectors that
 version is also marked as deleted, so that sorted levels hold each key once. Where full compactions produce the
-changelog, what comes to the lowest level is compared with what was there.
+changelog, what comes to the lowest level is compared with what was there; with `force-lookup` too, the compactions to
+the levels above it look up and tell nothing.
 
 A version below that is past its record-level expiry counts as none: it is neither folded in nor told of, as if a
 compaction had met it before. It is marked all the same, or its key would have two rows; and it still comes first where
@@ -93,10 +94,13 @@ def watch_compaction(
     merge = MergeOptions.parse(merging.options)
     output = compaction.output_level
     compared = _compared(merging, merge)
-    if not merge.needs_lookup:
-        full = merge.changelog_producer is ChangelogProducer.FULL_COMPACTION and tells and output == levels.max_level
+    fully = merge.changelog_producer is ChangelogProducer.FULL_COMPACTION
+    to_bottom = output == levels.max_level
+    if not merge.needs_lookup or (fully and to_bottom):
+        # The producer comes first: below the lowest level there is nothing to look up, but there is something to tell.
+        told = fully and to_bottom and tells
         watch = Watch(top=levels.max_level, compared=compared)
-        return Watching(watch=watch, ages=ages_of(compaction.files), tells_bottom=full, reads_moved=full)
+        return Watching(watch=watch, ages=ages_of(compaction.files), tells_bottom=told, reads_moved=told)
     below = levels.upper[output:]
     last_wins = merge.engine is MergeEngine.DEDUPLICATE and not merge.sequence
     told = tells and merge.changelog_producer is ChangelogProducer.LOOKUP
@@ -120,7 +124,7 @@ def watch_compaction(
             tells=told,
             compared=compared,
             first_wins=first_wins,
-            folds_lone=True,
+            folds_lone=not fully,
         ),
         ages=ages,
         rules=LookupRules(

@@ -13,7 +13,7 @@ from tidelake.io.clock import next_time_ms
 from tidelake.io.env import Env
 from tidelake.io.fileio import Created, Unknown
 from tidelake.io.retry import RetryOptions, delays
-from tidelake.ops.define.checks import check_engine, check_given, check_keyed
+from tidelake.ops.define.checks import check_engine, check_given, check_keyed, check_table, warn_casts
 from tidelake.spec.evolution import Change, apply
 from tidelake.spec.schema import Schema
 from tidelake.store.schemas import SchemaStore
@@ -28,11 +28,13 @@ def run_create(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
 
     Raises:
         InvalidInputError: an option has a value that it cannot have.
+        UnsupportedError: an option is not honoured.
         CommitUnknownError: the storage did not tell whether the table is there.
         StorageError: the storage failed, and nothing was made.
     """
     check_given(schema.options, schema.options)
     check_keyed(schema.options, schema)
+    check_table(schema, schemas.layout.branch, schema.options)
     check_engine(schema)
     if schemas.latest_id() is not None:
         return False
@@ -44,6 +46,7 @@ def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotStore, changes:
 
     Raises:
         InvalidInputError: a change is not allowed.
+        UnsupportedError: an option is not honoured.
         NotFoundError: the table is gone.
         CommitConflictError: others changed the schema at every attempt.
         CommitUnknownError: the storage did not tell whether the change was published.
@@ -55,12 +58,16 @@ def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotStore, changes:
         if current is None:
             raise NotFoundError("table does not exist", table=env.io.root)
         time_ms = next_time_ms(env.clock, current.time_ms)
-        changed = apply(current, changes, time_ms=time_ms, has_snapshots=snapshots.latest_id() is not None)
+        has_snapshots = snapshots.latest_id() is not None
+        changed = apply(current, changes, time_ms=time_ms, has_snapshots=has_snapshots)
         # Only what this change sets: a table that another writer made with a bad option can still be repaired.
         given = {key: text for key, text in changed.options.items() if current.options.get(key) != text}
         check_given(given, changed.options)
         check_keyed(given, changed)
+        check_table(changed, schemas.layout.branch, given)
         check_engine(changed, current)
+        if has_snapshots:
+            warn_casts(current, changed)
         if changed is current or _publish_surely(env, schemas, changed):
             return changed
         wait = next(waits, None)

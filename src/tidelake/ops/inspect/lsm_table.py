@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.clock import local_time_ms
 from tidelake.lsm.engines.build import MergeOptions
 from tidelake.lsm.files import run_files
@@ -109,7 +109,12 @@ def written_bytes(store: TableStore, snapshot: Snapshot) -> dict[tuple[bytes, in
         found = store.snapshots.find(snapshot_id)
         if found is None or found.commit_kind is CommitKind.ANALYZE:
             return _MADE.empty_table()
-        entries = read_changes(store.manifests, delta_manifests(store.manifests, found), columns=_COLUMNS)
+        try:
+            entries = read_changes(store.manifests, delta_manifests(store.manifests, found), columns=_COLUMNS)
+        except NotFoundError:
+            if store.snapshots.exists(snapshot_id):
+                raise
+            return _MADE.empty_table()  # it expired since
         gone = entries.filter(pc.equal(entries.column("kind"), DELETE)).column("file_name").combine_chunks()
         moved = pc.is_in(entries.column("file_name"), value_set=gone)
         added = entries.filter(pc.and_not(pc.equal(entries.column("kind"), ADD), moved))
@@ -117,7 +122,9 @@ def written_bytes(store: TableStore, snapshot: Snapshot) -> dict[tuple[bytes, in
         return added.select(_MADE.names[:3]).append_column("compacted", compacted).cast(_MADE)
 
     tables = store.env.executor.map(made, range(first, snapshot.id + 1))
-    grouped = pa.concat_tables(tables).group_by(_MADE.names[:2] + _MADE.names[3:], use_threads=False)
+    grouped = pa.concat_tables([_MADE.empty_table(), *tables]).group_by(
+        _MADE.names[:2] + _MADE.names[3:], use_threads=False
+    )
     sums = grouped.aggregate([("file_size", "sum")])
     written: dict[tuple[bytes, int], tuple[int, int]] = {}
     for row in sums.to_pylist():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidelake.io.clock import as_local_ms
 from tidelake.ops.scan.travel import tag_names
 from tidelake.spec.consumer import consumer_from_json
 from tidelake.spec.layout import BRANCH_DIR, BRANCH_PREFIX, CONSUMER_PREFIX, parse_named
@@ -17,6 +18,11 @@ from tidelake.spec.type_codec import fields_to_json
 from tidelake.store.table_store import TableStore
 
 _TIME = pa.timestamp("ms")
+
+
+def _local(times_ms: list[int | None]) -> pa.Array:
+    """Moments as Paimon shows them, by the local clock: what is read here can be given to `at(timestamp=...)`."""
+    return pa.array([None if each is None else as_local_ms(each) for each in times_ms], _TIME)
 
 
 def snapshots_table(store: TableStore) -> pa.Table:
@@ -30,7 +36,7 @@ def snapshots_table(store: TableStore) -> pa.Table:
             "commit_user": pa.array([s.commit_user for s in kept], pa.string()),
             "commit_identifier": pa.array([s.commit_identifier for s in kept], pa.int64()),
             "commit_kind": pa.array([s.commit_kind.value for s in kept], pa.string()),
-            "commit_time": pa.array([s.time_ms for s in kept], _TIME),
+            "commit_time": _local([s.time_ms for s in kept]),
             "base_manifest_list": pa.array([s.base_manifest_list for s in kept], pa.string()),
             "delta_manifest_list": pa.array([s.delta_manifest_list for s in kept], pa.string()),
             "changelog_manifest_list": pa.array([s.changelog_manifest_list for s in kept], pa.string()),
@@ -61,7 +67,7 @@ def schemas_table(store: TableStore) -> pa.Table:
             "primary_keys": pa.array([text(list(s.primary_keys)) for s in kept], pa.string()),
             "options": pa.array([text(dict(s.options)) for s in kept], pa.string()),
             "comment": pa.array([s.comment for s in kept], pa.string()),
-            "update_time": pa.array([s.time_ms for s in kept], _TIME),
+            "update_time": _local([s.time_ms for s in kept]),
         }
     )
 
@@ -85,7 +91,7 @@ def tags_table(store: TableStore) -> pa.Table:
             "tag_name": pa.array([name for name, _ in kept], pa.string()),
             "snapshot_id": pa.array([tag.snapshot.id for _, tag in kept], pa.int64()),
             "schema_id": pa.array([tag.snapshot.schema_id for _, tag in kept], pa.int64()),
-            "commit_time": pa.array([tag.snapshot.time_ms for _, tag in kept], _TIME),
+            "commit_time": _local([tag.snapshot.time_ms for _, tag in kept]),
             "record_count": pa.array([tag.snapshot.total_record_count for _, tag in kept], pa.int64()),
             "create_time": pa.array([_millis(tag.create_time_ns) for _, tag in kept], _TIME),
             "time_retained": pa.array([_duration_text(tag.time_retained_ns) for _, tag in kept], pa.string()),
@@ -100,7 +106,7 @@ def branches_table(store: TableStore) -> pa.Table:
     return pa.table(
         {
             "branch_name": pa.array([name for name, _ in kept], pa.string()),
-            "create_time": pa.array([time_ms for _, time_ms in kept], _TIME),
+            "create_time": _local([time_ms for _, time_ms in kept]),
         }
     )
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tidelake.errors import CommitConflictError, TidelakeError
+from tidelake.errors import TidelakeError
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import TableShape
+from tidelake.ops.commit.outcome import follow
 from tidelake.ops.maintain.changelogs import plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import ConsumerOptions, run_consumer_expiry
 from tidelake.ops.maintain.expire import ExpireOptions, plan_expire, run_expire
 from tidelake.ops.maintain.tags import TagOptions, run_tag_expiry
+from tidelake.spec.option_support import commit_warnings
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -25,16 +27,6 @@ def run_afterwards(
     """Expire what is due after a commit that made a snapshot; the result tells what could not be done."""
     if not result.snapshot_ids:
         return result
-    warnings: list[str] = []
-
-    def attempt(what: str, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except CommitConflictError:
-            # Another job is at the same work, or something was tagged meanwhile: the next commit tries again.
-            return
-        except TidelakeError as error:
-            warnings.append(f"committed, but {what} failed: {error}")
 
     def expire_tags() -> None:
         if TagOptions.parse(options).expire:
@@ -44,22 +36,25 @@ def run_afterwards(
         how = ExpireOptions.parse(options)
         done = run_expire(store, plan_expire(store, paths, how), how)
         if done.left:
-            warnings.append(f"committed, but {len(done.left)} expired files were left: {done.reason}")
+            left.append(f"committed, but {len(done.left)} expired files were left: {done.reason}")
 
     def expire_changelogs() -> None:
         how = ExpireOptions.parse(options)
         if how.decoupled:
             run_changelog_expiry(store, plan_changelog_expiry(store, paths, options), how)
 
+    left = list(commit_warnings(options))
+    hooks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("expiring tags", expire_tags),
+        ("forgetting idle consumers", lambda: run_consumer_expiry(store, ConsumerOptions.parse(options))),
+        ("expiring snapshots", expire_snapshots),
+        ("expiring changelogs", expire_changelogs),
+    )
     try:
-        if TableShape.parse(options).write_only:
-            return result
+        expires = not TableShape.parse(options).write_only
     except TidelakeError as error:
-        return replace(result, warnings=(*result.warnings, f"committed, but nothing was expired: {error}"))
-    if "partition.expiration-time" in options:
-        warnings.append("committed, but partitions do not expire here yet: option `partition.expiration-time`")
-    attempt("expiring tags", expire_tags)
-    attempt("forgetting idle consumers", lambda: run_consumer_expiry(store, ConsumerOptions.parse(options)))
-    attempt("expiring snapshots", expire_snapshots)
-    attempt("expiring changelogs", expire_changelogs)
-    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+        left.append(f"committed, but nothing was expired: {error}")
+        expires = False
+    for what, act in hooks if expires else ():
+        result = follow(result, what, act)
+    return replace(result, warnings=(*result.warnings, *left)) if left else result

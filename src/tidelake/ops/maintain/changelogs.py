@@ -8,7 +8,7 @@ documents go before the files, so that a crash leaves orphans and never a change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,16 +22,17 @@ from tidelake.ops.maintain.expire import (
     ExpireResult,
     Holding,
     Retention,
+    Times,
     add_branch,
     hold_taken_back,
-    plan_again,
+    overtaken,
     streams_read_data,
+    times_of,
 )
 from tidelake.ops.maintain.holders import View, look, moved, next_consumed, read_snapshots, read_tags
 from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, no_files, union
 from tidelake.spec.layout import EARLIEST, LATEST
 from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.store.changelogs import ChangelogStore
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -41,7 +42,7 @@ def pick_changelog_end(
     latest: int,
     newest_snapshot: int,
     retention: Retention,
-    time_of: Callable[[int], int | None],
+    times: Times,
     *,
     consumed: int | None,
 ) -> int:
@@ -54,15 +55,14 @@ def pick_changelog_end(
         latest: the newest one.
         newest_snapshot: the newest snapshot, from which changelogs are counted.
         retention: what must be kept.
-        time_of: the commit time of a changelog, or None when it is missing.
+        times: the commit times of the changelogs.
         consumed: the lowest snapshot that a consumer has still to read.
     """
     first = max(newest_snapshot - retention.retain_max + 1, earliest)
     end = min(newest_snapshot - retention.retain_min + 1, earliest + retention.limit, latest)
     if consumed is not None:
         end = min(end, consumed)
-    for changelog_id in range(first, end):
-        time_ms = time_of(changelog_id)
+    for changelog_id, time_ms in times(first, end - 1):
         if time_ms is not None and time_ms >= retention.older_than_ms:
             end = changelog_id
             break
@@ -125,8 +125,7 @@ def plan_changelog_expiry(
     if delete_all:
         end = latest + 1 if consumed is None else max(min(latest + 1, consumed), earliest)
     else:
-        times = _times(changelogs)
-        end = pick_changelog_end(earliest, latest, newest, retention, times, consumed=consumed)
+        end = pick_changelog_end(earliest, latest, newest, retention, times_of(changelogs), consumed=consumed)
     view = look(store)
     ids = tuple(each for each in view.own.changelogs if each < end)
     if not ids:
@@ -137,20 +136,12 @@ def plan_changelog_expiry(
         change = moved(view, look(store))
         if change is None:
             raise
-        raise plan_again(change) from cause
+        raise overtaken(change) from cause
     return ChangelogPlan(ids, files, end, view)
 
 
 def _first_given(*values: int | None) -> int:
     return next(value for value in values if value is not None)
-
-
-def _times(changelogs: ChangelogStore) -> Callable[[int], int | None]:
-    def time_of(changelog_id: int) -> int | None:
-        found = changelogs.find(changelog_id)
-        return None if found is None else found.time_ms
-
-    return time_of
 
 
 def _plan_files(
@@ -218,7 +209,7 @@ def run_changelog_expiry(store: TableStore, plan: ChangelogPlan, options: Expire
     consumed = next_consumed(store)
     change = "consumers" if consumed is not None and consumed < plan.end else moved(plan.view, look(store))
     if change is not None:
-        raise plan_again(change)
+        raise overtaken(change)
     changelogs = store.changelogs
     left = [each for each in plan.view.own.changelogs if each >= plan.end]
     if left:

@@ -5,6 +5,7 @@ I2  every file that a snapshot reaches exists, with the recorded size
 I3  the manifests of each snapshot replay to a live set; its base is the state of the snapshot before
 I4  record counts add up
 I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
+I6  key hashes are in the hash index of one dynamic bucket of their partition, and every such bucket has one
 I7  deletion vectors belong to live files, one to a file, and mark as many rows as they say, all of them in the file
 I9  schemas exist, and field ids are unique and within bounds
 I10 files that nothing reaches are listed (a remark: they may belong to a running job)
@@ -14,14 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError, UnsupportedError
+from tidelake.io.fileio import FileIO
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.maintain.expire import ExpireOptions, streams_read_data
+from tidelake.ops.maintain.finding import Finding, Severity
 from tidelake.ops.maintain.reachable import Reader, made_by_compactions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.vectors import snapshot_vectors
@@ -49,27 +53,7 @@ from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
 from tidelake.store.vectors import FileVector, read_vector
 
-
-class Severity(Enum):
-    """How bad a finding is."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    REMARK = "remark"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    invariant: str
-    severity: Severity
-    message: str
-    place: str = ""
-
-    def __str__(self) -> str:
-        place = f" {plain(self.place)}" if self.place else ""
-        return f"{self.severity.value} {self.invariant}{place}: {plain(self.message)}"
+__all__ = ["CheckReport", "Finding", "Severity", "check_table", "decoupled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +94,8 @@ class CheckReport:
         return html_card(self.summary, (), html_table(("severity", "invariant", "place", "message"), rows))
 
 
+LOOKS_MAX: Final = 10
+"""How often a table is looked at whose snapshots all expire meanwhile."""
 _Before = tuple[Snapshot, pa.Table]
 """The snapshot before and its live files."""
 
@@ -118,23 +104,40 @@ _Before = tuple[Snapshot, pa.Table]
 class _Walk:
     """What the walk over the snapshots collects."""
 
-    findings: list[Finding] = field(default_factory=list)
-    reached: set[str] = field(default_factory=set)
+    holder: str = ""
+    """The snapshot, tag or changelog that is looked at."""
+    found: list[tuple[Finding, str]] = field(default_factory=list)
+    """What is wrong, and the holder in which it is."""
+    reached: dict[str, str] = field(default_factory=dict)
+    """The last holder of each file: snapshots come oldest first, and expire in that order."""
     sizes: dict[str, int] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     """Files that may be there or not."""
-    external: dict[str, int] = field(default_factory=dict)
-    """Sizes of the files outside the table, by their addresses."""
+    hashed: set[tuple[str, ...]] = field(default_factory=set)
+    """The hash indexes of partitions that were looked at, by the names of their files."""
+    external: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Sizes and last holders of the files outside the table, by their addresses."""
+
+    def reach(self, paths: Iterable[str]) -> None:
+        self.reached.update(dict.fromkeys(paths, self.holder))
 
     def error(self, invariant: str, message: str, place: str) -> None:
-        self.findings.append(Finding(invariant, Severity.ERROR, message, place))
+        self.found.append((Finding(invariant, Severity.ERROR, message, place), self.holder))
 
     def warn(self, invariant: str, message: str, place: str) -> None:
-        self.findings.append(Finding(invariant, Severity.WARNING, message, place))
+        self.found.append((Finding(invariant, Severity.WARNING, message, place), self.holder))
+
+    def standing(self, io: FileIO) -> tuple[Finding, ...]:
+        """What is wrong with holders that are still there: the files of those that expired meanwhile may be gone."""
+        there = {holder: not holder or io.exists(holder, folder=False) for _, holder in self.found}
+        return tuple(finding for finding, holder in self.found if there[holder])
 
 
 def check_table(store: TableStore, paths: DataPaths, *, deep: bool = False) -> CheckReport:
     """Check every invariant that can be checked without reading rows.
+
+    Snapshots, tags and changelogs that go while they are looked at are left out. Where the newest snapshot was one of
+    them, the table is looked at again.
 
     Args:
         store: the table's documents.
@@ -143,25 +146,35 @@ def check_table(store: TableStore, paths: DataPaths, *, deep: bool = False) -> C
     """
     # What lies in storage is looked at, not what is remembered of it.
     store = replace(store, env=replace(store.env, cache=None), manifests=replace(store.manifests, cache=None))
+    for _ in range(LOOKS_MAX - 1):
+        report, newest = _check_once(store, paths, deep=deep)
+        if newest is None or store.snapshots.exists(newest):
+            return report
+    return _check_once(store, paths, deep=deep)[0]
+
+
+def _check_once(store: TableStore, paths: DataPaths, *, deep: bool) -> tuple[CheckReport, int | None]:
+    """The report, and the newest snapshot that was looked at."""
     walk = _Walk()
     ids, state = _check_branch(store, walk, paths, deep=deep)
     for branch in _branches(store):
         _check_branch(branch, walk, paths, deep=deep)
     orphans = _check_files(store, walk)
     files = 0 if state is None else state.num_rows
-    return CheckReport(store.env.io.root, len(ids), files, tuple(walk.findings), tuple(orphans))
+    report = CheckReport(store.env.io.root, len(ids), files, walk.standing(store.env.io), tuple(orphans))
+    return report, ids[-1] if ids else None
 
 
 def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: bool) -> tuple[list[int], pa.Table | None]:
     """Check the schemas, snapshots and tags of one branch; returns its snapshot ids and its newest live files."""
+    walk.holder = ""
     _check_schemas(store, walk)
-    ids = store.snapshots.ids()
-    _check_dense(store, walk, ids)
+    ids = _check_dense(store, walk)
     before: _Before | None = None
     state: pa.Table | None = None
     outlived = decoupled(store) and streams_read_data(store, store.schema.options)
     for snapshot_id in ids:
-        place = store.layout.snapshot_path(snapshot_id)
+        walk.holder = place = store.layout.snapshot_path(snapshot_id)
         try:
             snapshot = store.snapshots.get(snapshot_id)
             state = _check_snapshot(store, walk, paths, before, snapshot, place)
@@ -178,6 +191,7 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
         if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
             _check_vectors(store, walk, paths, snapshot, state, place)
+            _check_hashes(store, walk, paths, snapshot, state)
     _check_tags(store, walk, paths)
     _check_changelogs(store, walk, paths)
     return ids, state
@@ -195,7 +209,7 @@ def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
     """What streams read of long-lived changelogs is there; of the rest they may have lost some or all."""
     reads_data = streams_read_data(store, store.schema.options)
     for changelog_id in store.changelogs.ids():
-        place = store.layout.changelog_path(changelog_id)
+        walk.holder = place = store.layout.changelog_path(changelog_id)
         try:
             changelog = store.changelogs.get(changelog_id)
             metas = list(changelog_manifests(store.manifests, changelog))
@@ -208,7 +222,7 @@ def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
         _reach_data(walk, entries.filter(pc.equal(entries.column("kind"), ADD)), paths)
         lists = (changelog.changelog_manifest_list, changelog.delta_manifest_list if needed else None)
         names = (*(meta.file_name for meta in metas), *(each for each in lists if each is not None))
-        walk.reached.update(map(store.layout.manifest_path, names))
+        walk.reach(map(store.layout.manifest_path, names))
         if reads_data:
             _reach_kept(store, walk, paths, changelog)
 
@@ -228,6 +242,7 @@ def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
     for each in store.env.io.list(store.layout.tag_dir):
         if each.is_dir or parse_named(each.name, TAG_PREFIX) is None:
             continue
+        walk.holder = each.path
         try:
             tag = tag_from_json(store.env.io.read(each.path, limit=16 << 20), path=each.path)
             # Expiry keeps the state of a tagged snapshot, but neither its changelog files nor the list of them.
@@ -270,14 +285,26 @@ def _check_schemas(store: TableStore, walk: _Walk) -> None:
             walk.warn("I9", str(violation), place)
 
 
-def _check_dense(store: TableStore, walk: _Walk, ids: list[int]) -> None:
-    missing = sorted(set(range(ids[0], ids[-1] + 1)) - set(ids)) if ids else []
-    if missing:
-        walk.error("I1", f"snapshots are missing between the earliest and the latest: {missing[:10]}", "snapshot")
-    found = (store.snapshots.earliest_id(), store.snapshots.latest_id())
-    wanted = (ids[0], ids[-1]) if ids else (None, None)
+def _check_dense(store: TableStore, walk: _Walk) -> list[int]:
+    """The ids of the snapshots; what is wrong with them is looked at again while they come and go."""
+    ids = store.snapshots.ids()
+    for _ in range(LOOKS_MAX):
+        gaps = [(one + 1, other - 1) for one, other in pairwise(ids) if other > one + 1]
+        found = (store.snapshots.earliest_id(), store.snapshots.latest_id())
+        wanted = (ids[0], ids[-1]) if ids else (None, None)
+        if not gaps and found == wanted:
+            return ids
+        before, ids = ids, store.snapshots.ids()
+        if ids == before:
+            break
+    else:
+        return ids  # they never stood still; those that are there in the end are looked at
+    if gaps:
+        missing = ", ".join(f"{first} to {last}" if last > first else f"{first}" for first, last in gaps[:10])
+        walk.error("I1", f"snapshots are missing between the earliest and the latest: {missing}", "snapshot")
     if found != wanted:
         walk.error("I1", f"hints lead to {found} instead of {wanted}", "snapshot")
+    return ids
 
 
 def _check_snapshot(
@@ -323,16 +350,15 @@ def _reach_metadata(
 ) -> None:
     layout = store.layout
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
-    for name in (*manifests, *(each for each in lists if each)):
-        walk.reached.add(layout.manifest_path(name))
+    walk.reach(map(layout.manifest_path, (*manifests, *(each for each in lists if each))))
     if snapshot.statistics:
-        walk.reached.add(layout.statistics_path(snapshot.statistics))
+        walk.reach([layout.statistics_path(snapshot.statistics)])
     if snapshot.index_manifest:
-        walk.reached.add(layout.manifest_path(snapshot.index_manifest))
+        walk.reach([layout.manifest_path(snapshot.index_manifest)])
         for entry in store.manifests.read_index(snapshot.index_manifest):
             if entry.file.external_path is None:
                 path = paths.index(entry.partition, entry.bucket, entry.file.file_name)
-                walk.reached.add(path)
+                walk.reach([path])
                 walk.sizes[path] = entry.file.file_size
 
 
@@ -342,7 +368,8 @@ def _reach_metadata(
 def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
     inside = state.filter(pc.is_null(state.column("external_path")))
     outside = state.filter(pc.is_valid(state.column("external_path")))
-    walk.external.update(zip(*(outside.column(c).to_pylist() for c in ("external_path", "file_size")), strict=True))
+    addresses, sizes = (outside.column(name).to_pylist() for name in ("external_path", "file_size"))
+    walk.external.update((address, (size, walk.holder)) for address, size in zip(addresses, sizes, strict=True))
     folders: dict[tuple[bytes, int], str] = {}
     columns = ("partition", "bucket", "file_name", "file_size", "extra_files")
     for partition, bucket, name, size, extra in zip(*(inside.column(c).to_pylist() for c in columns), strict=True):
@@ -350,7 +377,7 @@ def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
             folders[partition, bucket] = paths.bucket(partition, bucket)
         folder = folders[partition, bucket]
         walk.sizes[f"{folder}/{name}"] = size
-        walk.reached |= {f"{folder}/{each}" for each in (name, *extra)}
+        walk.reach(f"{folder}/{each}" for each in (name, *extra))
 
 
 def _check_vectors(
@@ -380,6 +407,14 @@ def _check_vectors(
             walk.error("I7", str(error), place)
 
 
+def _check_hashes(store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, state: pa.Table) -> None:
+    if store.schema.primary_keys:
+        from tidelake.ops.maintain.key_check import check_hash_indexes  # append tables do without it
+
+        found = check_hash_indexes(store, snapshot, state, paths, walk.hashed)
+        walk.found += [(each, walk.holder) for each in found]
+
+
 def _check_runs(store: TableStore, walk: _Walk, state: pa.Table, place: str) -> None:
     schema = store.schema
     if not schema.primary_keys:
@@ -394,9 +429,9 @@ def _check_runs(store: TableStore, walk: _Walk, state: pa.Table, place: str) -> 
 
 
 def _check_sequences(walk: _Walk, state: pa.Table, place: str) -> None:
-    fresh = state.filter(pc.equal(state.column("level"), 0)).sort_by(
-        [("partition", "ascending"), ("bucket", "ascending"), ("min_sequence", "ascending")]
-    )
+    fresh = state.filter(pc.equal(state.column("level"), 0))
+    order = [("partition", "ascending"), ("bucket", "ascending"), ("min_sequence", "ascending")]
+    fresh = fresh.take(pc.sort_indices(fresh, sort_keys=order))
     if fresh.num_rows < 2:
         return
     first, second = fresh.slice(0, fresh.num_rows - 1), fresh.slice(1)
@@ -411,16 +446,18 @@ def _check_sequences(walk: _Walk, state: pa.Table, place: str) -> None:
 
 def _check_files(store: TableStore, walk: _Walk) -> list[str]:
     found = dict(_stored_files(store))
-    for path in sorted(walk.reached):
+    for path, holder in sorted(walk.reached.items()):
+        walk.holder = holder
         if path not in found:
             walk.error("I2", "file is missing", path)
         elif path in walk.sizes and walk.sizes[path] != found[path]:
             walk.error("I2", f"file has {found[path]} bytes instead of {walk.sizes[path]}", path)
-    for address, size in sorted(walk.external.items()):
+    for address, (size, holder) in sorted(walk.external.items()):
+        walk.holder = holder
         _check_external(store, walk, address, size)
-    orphans = sorted(set(found) - walk.reached - walk.kept)
+    orphans = sorted(set(found) - walk.reached.keys() - walk.kept)
     for path in orphans[:20]:
-        walk.findings.append(Finding("I10", Severity.REMARK, "file is reached by no snapshot", path))
+        walk.found.append((Finding("I10", Severity.REMARK, "file is reached by no snapshot", path), ""))
     return orphans
 
 

@@ -4,7 +4,8 @@ I2  every live data file can be read
 I4  a data file has as many rows as its manifest says
 I13 rows lie in the partition and the bucket they belong to, and statistics tell the truth about them
 
-Files of tables with a primary key are opened and counted only: what their rows mean is decided by a merge.
+Files of tables with a primary key are opened and counted only: what their rows mean is decided by a merge, and where
+their keys are `key_check` looks at.
 """
 
 from __future__ import annotations
@@ -12,26 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import TidelakeError
 from tidelake.files.column_stats import RunningStats
 from tidelake.files.options import format_of
 from tidelake.files.read import row_count_of
-from tidelake.ops.maintain.check import Finding, Severity
+from tidelake.ops.maintain.check import LOOKS_MAX
+from tidelake.ops.maintain.finding import Finding, Severity
+from tidelake.ops.maintain.row_places import rows_in_bucket, rows_in_partition
 from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.ops.scan.planner import splits_of
 from tidelake.ops.scan.split import Split
-from tidelake.spec.binary_row import encode_rows
-from tidelake.spec.bucket import assign_buckets
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.schema import Schema
 from tidelake.spec.stats import ColumnStats, decode_stats
 from tidelake.spec.stats_modes import FULL
-from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -41,22 +40,37 @@ __all__ = ["check_rows"]
 def check_rows(store: TableStore, paths: DataPaths, *, every_snapshot: bool = False) -> tuple[Finding, ...]:
     """What is wrong with the rows of the newest snapshot, or of every snapshot that is kept.
 
-    Manifests and snapshots that cannot be read are the business of `check_table` and passed over here.
+    Manifests and snapshots that cannot be read are the business of `check_table` and passed over here, as are files
+    whose snapshot expires before they are read. Where the newest one does, all is looked at again.
     """
+    for _ in range(LOOKS_MAX - 1):
+        ids = store.snapshots.ids()
+        findings = _check_files(store, paths, ids, every_snapshot=every_snapshot)
+        if not ids or store.snapshots.exists(ids[-1]):
+            return findings
+    return _check_files(store, paths, store.snapshots.ids(), every_snapshot=every_snapshot)
+
+
+def _check_files(
+    store: TableStore, paths: DataPaths, ids: Sequence[int], *, every_snapshot: bool
+) -> tuple[Finding, ...]:
     findings: list[Finding] = []
-    for split, file in _files(store, paths, every_snapshot=every_snapshot):
+    for split, file in _files(store, paths, ids, every_snapshot=every_snapshot):
         path = split.path_of(file)
         try:
             findings += _check_file(store, split, file, path)
         except TidelakeError as error:
-            findings.append(_error("I2", str(error), path))
+            if store.snapshots.exists(split.snapshot_id):
+                findings.append(_error("I2", str(error), path))
     return tuple(findings)
 
 
-def _files(store: TableStore, paths: DataPaths, *, every_snapshot: bool) -> Iterator[tuple[Split, DataFile]]:
-    """The live files inside the table, each once however many snapshots have it."""
+def _files(
+    store: TableStore, paths: DataPaths, ids: Sequence[int], *, every_snapshot: bool
+) -> Iterator[tuple[Split, DataFile]]:
+    """The live files inside the table, each once however many snapshots have it; newest snapshots first."""
     seen: set[str] = set()
-    for snapshot_id in reversed(store.snapshots.ids()):
+    for snapshot_id in reversed(ids):
         try:
             snapshot = store.snapshots.get(snapshot_id)
             entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot))
@@ -116,26 +130,10 @@ class _Look:
         self.rows += batch.num_rows
         for name, running in self.stats.items():
             running.add(batch.column(name))
-        if self.schema.partition_keys and not self._in_partition(batch):
+        if not rows_in_partition(self.schema, self.split, batch):
             self.misplaced.add("rows belong to another partition")
-        if self.split.total_buckets > 0 and self.schema.bucket_keys and not self._in_bucket(batch):
+        if not rows_in_bucket(self.schema, self.split, batch):
             self.misplaced.add("rows belong to another bucket")
-
-    def _in_partition(self, batch: pa.RecordBatch) -> bool:
-        types = [with_nullable(dtype, True) for dtype in self.schema.partition_types]
-        columns = [batch.column(name) for name in self.schema.partition_keys]
-        found: list[bytes] = encode_rows(columns, types, length=batch.num_rows).unique().to_pylist()
-        return found == [self.split.partition]
-
-    def _in_bucket(self, batch: pa.RecordBatch) -> bool:
-        keys: Sequence[str] = self.schema.bucket_keys
-        found = assign_buckets(
-            [batch.column(name) for name in keys],
-            [self.schema.field(name).type for name in keys],
-            function=BucketOptions.parse(self.schema.options).function,
-            count=self.split.total_buckets,
-        )
-        return bool(np.all(found == self.split.bucket))
 
 
 def _lies(told: ColumnStats, found: ColumnStats) -> Iterator[str]:

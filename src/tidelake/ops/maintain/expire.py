@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,10 +47,16 @@ from tidelake.spec.layout import EARLIEST, INDEX_DIR, STATISTICS_DIR
 from tidelake.spec.manifest import ADD
 from tidelake.spec.manifest_list import ManifestMeta
 from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.store.changelogs import ChangelogStore
 from tidelake.store.paths import DataPaths
+from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
 
+T = TypeVar("T")
 _MAINTENANCE = (Affects.MAINTENANCE,)
+_OVERTAKEN: Final = "plan-overtaken"
+_ATTEMPTS: Final = 10
+"""Plans of a deletion."""
 _MANIFESTS = 256
 """Snapshots whose changes are looked at together; bounds what is held at once."""
 
@@ -182,9 +188,11 @@ class Retention:
             raise InvalidInputError("number of snapshots to expire is negative", max_deletes=self.limit)
 
 
-def pick_end(
-    earliest: int, latest: int, retention: Retention, time_of: Callable[[int], int | None], *, consumed: int | None
-) -> int:
+Times: TypeAlias = Callable[[int, int], Iterable[tuple[int, int | None]]]
+"""The commit times from one id up to another; of ids that are missing perhaps only the first, with None."""
+
+
+def pick_end(earliest: int, latest: int, retention: Retention, times: Times, *, consumed: int | None) -> int:
     """The first snapshot that stays: those from `earliest` up to it, not included, expire.
 
     A snapshot is readable for the whole retention after it stopped being the newest: the age of its successor counts.
@@ -193,18 +201,21 @@ def pick_end(
         earliest: the oldest snapshot.
         latest: the newest one.
         retention: what must be kept.
-        time_of: the commit time of a snapshot, or None when it is missing.
+        times: the commit times of the snapshots.
         consumed: the lowest snapshot that a consumer has still to read.
     """
     first = max(latest - retention.retain_max + 1, earliest)
     end = min(latest - retention.retain_min + 1, earliest + retention.limit)
     if consumed is not None:
         end = min(end, consumed)
-    for snapshot_id in range(first, end):
-        time_ms = time_of(snapshot_id + 1)
-        if time_ms is not None and time_ms >= retention.older_than_ms:
-            end = snapshot_id
+    before = first
+    for snapshot_id, time_ms in times(first + 1, end):
+        if time_ms is None:
+            continue
+        if time_ms >= retention.older_than_ms:
+            end = before
             break
+        before = snapshot_id
     return max(end, earliest)
 
 
@@ -228,7 +239,8 @@ class ExpirePlan:
         if not self.snapshot_ids:
             return "nothing to expire"
         kept = f", {counted(len(self.changelogs), 'changelog')} stay" if self.changelogs else ""
-        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({self.begin} to {self.end - 1}): {self.files}{kept}"
+        ids = f"{self.snapshot_ids[0]} to {self.snapshot_ids[-1]}"
+        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({ids}): {self.files}{kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +292,18 @@ def plan_expire(
     latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
     if latest is None or earliest is None or latest - earliest < retention.retain_min:
         return ExpirePlan()
-    end = pick_end(earliest, latest, retention, _times(store), consumed=options.consumed(store))
+    end = pick_end(earliest, latest, retention, times_of(snapshots), consumed=options.consumed(store))
     if end <= earliest:
         return ExpirePlan(begin=earliest, end=earliest)
     view = look(store)
+    # Counted by their ids too many may go where some are missing: as many as must stay do stay.
+    end = min((end, *view.own.snapshots[-retention.retain_min :]))
     ids = tuple(number for number in view.own.snapshots if number < end)
-    if not ids or end not in view.own.snapshots:
-        raise plan_again("snapshots")
+    end = next((number for number in view.own.snapshots if number >= end), 0)
+    if not ids and end == earliest:
+        return ExpirePlan(begin=earliest, end=earliest)
+    if not ids or not end:
+        raise overtaken("snapshots")
     try:
         expiring = read_snapshots(store, view.own, ids)
         (first_kept,) = read_snapshots(store, view.own, [end])
@@ -297,7 +314,7 @@ def plan_expire(
         change = moved(view, look(store))
         if change is None:
             raise
-        raise plan_again(change) from cause
+        raise overtaken(change) from cause
     return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if options.decoupled else ())
 
 
@@ -305,12 +322,13 @@ def _given(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _times(store: TableStore) -> Callable[[int], int | None]:
-    def time_of(snapshot_id: int) -> int | None:
-        snapshot = store.snapshots.find(snapshot_id)
-        return None if snapshot is None else snapshot.time_ms
+def times_of(kept: SnapshotStore | ChangelogStore) -> Times:
+    """The commit times of snapshots or of long-lived changelogs."""
 
-    return time_of
+    def times(first: int, last: int) -> Iterable[tuple[int, int | None]]:
+        return ((number, None if found is None else found.time_ms) for number, found in kept.walk(first, last))
+
+    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,9 +537,10 @@ def run_expire(store: TableStore, plan: ExpirePlan, options: ExpireOptions) -> E
             store.snapshots.hint_earliest(plan.begin)
         return ExpireResult()
     consumed = options.consumed(store)
-    change = "consumers" if consumed is not None and consumed < plan.end else moved(plan.view, look(store))
+    held = consumed is not None and consumed <= plan.snapshot_ids[-1]
+    change = "consumers" if held else moved(plan.view, look(store))
     if change is not None:
-        raise plan_again(change)
+        raise overtaken(change)
     leave_changelogs(store, plan.changelogs)
     store.snapshots.hint_earliest(plan.end)
     for snapshot_id in plan.snapshot_ids:
@@ -552,11 +571,26 @@ def leave_changelogs(store: TableStore, snapshots: Sequence[Snapshot]) -> None:
         changelogs.hint_earliest(changelogs.earliest_id() or snapshots[0].id)
 
 
-def plan_again(change: str) -> CommitConflictError:
+def unless_overtaken(attempt: Callable[[], T]) -> T:
+    """Plan what is deleted and delete it, again while what holds files moves in between.
+
+    Raises:
+        CommitConflictError: it moved every time, and nothing was deleted.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except CommitConflictError as error:
+            if error.code != _OVERTAKEN:
+                raise
+    return attempt()
+
+
+def overtaken(change: str) -> CommitConflictError:
     """The error for a plan that was overtaken before anything was deleted."""
     return CommitConflictError(
         "what holds files has moved since the plan was made, and nothing was deleted",
-        code="plan-overtaken",
+        code=_OVERTAKEN,
         moved=change,
         hint="plan again",
     )

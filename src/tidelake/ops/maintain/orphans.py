@@ -102,7 +102,14 @@ def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> 
     used = _Used(store, Reader(store.manifests, paths))
     before = look(store)
     for _ in range(_LOOKS):
-        used.add(before)
+        try:
+            used.add(before)
+        except NotFoundError:
+            after = look(store)
+            if after == before:
+                raise  # nothing expired: it is missing
+            before = after
+            continue
         after = look(store)
         if after == before:
             break

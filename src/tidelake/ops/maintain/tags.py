@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.io.clock import local_time_ms
 from tidelake.io.fileio import Created, Exists, Outcome
 from tidelake.notebook import counted
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
-from tidelake.ops.maintain.expire import Holding, add_branch, add_changelogs, hold_taken_back, plan_again
+from tidelake.ops.maintain.expire import (
+    Holding,
+    add_branch,
+    add_changelogs,
+    hold_taken_back,
+    overtaken,
+    unless_overtaken,
+)
 from tidelake.ops.maintain.holders import View, look, moved, read_snapshots, read_tags
 from tidelake.ops.maintain.reachable import Reader, no_files
 from tidelake.options import Affects, DurationMs, OptionGroup, option
@@ -23,6 +31,7 @@ from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.spec.success import mark_success, success_to_json
 from tidelake.spec.tag import Tag
 from tidelake.store.paths import DataPaths
+from tidelake.store.snapshots import EXPIRED, plan_again
 from tidelake.store.table_store import TableStore
 from tidelake.store.tags import TagStore
 
@@ -73,6 +82,21 @@ def create_tag(
     """
     if options.callbacks:
         raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=options.callbacks)
+
+    def attempt() -> str:
+        return _create(store, options, name, snapshot_id, time_retained_ms, ignore_if_exists)
+
+    return plan_again(attempt) if snapshot_id is None else attempt()
+
+
+def _create(
+    store: TableStore,
+    options: TagOptions,
+    name: str | None,
+    snapshot_id: int | None,
+    time_retained_ms: int | None,
+    ignore_if_exists: bool,
+) -> str:
     snapshot = store.snapshots.latest() if snapshot_id is None else store.snapshots.get(snapshot_id)
     if snapshot is None:
         raise NotFoundError(
@@ -139,9 +163,7 @@ def _check_still_there(store: TableStore, name: str, snapshot: Snapshot) -> None
     ):
         return
     tag_store(store).delete(name)
-    raise NotFoundError(
-        "snapshot expired while it was tagged", code="snapshot-not-found", snapshot_id=snapshot.id, tag=name
-    )
+    raise NotFoundError("snapshot expired while it was tagged", code=EXPIRED, snapshot_id=snapshot.id, tag=name)
 
 
 def rename_tag(store: TableStore, name: str, new: str) -> None:
@@ -231,7 +253,7 @@ def run_tag_deletion(store: TableStore, plan: TagDeletion, *, clean_folders: boo
     assert plan.view is not None
     change = moved(plan.view, look(store))
     if change is not None:
-        raise plan_again(change)
+        raise overtaken(change)
     for name in plan.tags:
         tag_store(store).delete(name)
     if not plan.files.paths:
@@ -284,6 +306,10 @@ def run_tag_expiry(
     names = expired_tags(tags, now_local_ns=local_time_ms(store.env.clock) * _NANOS_PER_MS)
     if older_than_ms is not None:
         names = sorted({*names, *tags_before(store, tags, older_than_ms=older_than_ms)})
-    for name in names:
+
+    def delete(name: str) -> None:
         run_tag_deletion(store, plan_tag_deletion(store, paths, name), clean_folders=clean_folders)
+
+    for name in names:
+        unless_overtaken(partial(delete, name))
     return tuple(names)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tidelake.errors import InvalidInputError
+from tidelake.io import clock
 from tidelake.ops.scan.travel import parse_time
 from tidelake.options import parse_duration
 
 Moment = str | datetime | int
-"""A text such as `2026-11-15 12:00:00` (UTC), a datetime (UTC without a zone), or milliseconds since the epoch."""
+"""A text such as `2026-11-15 12:00:00`, a datetime (both local without a zone), or milliseconds since the epoch."""
 Span = str | timedelta | int
 """A text such as `1 d`, a timedelta, or milliseconds."""
 
@@ -21,9 +22,8 @@ def moment_ms(value: Moment) -> int:
         InvalidInputError: it is no moment.
     """
     if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1_000)
-    return parse_time(value, "UTC") if isinstance(value, str) else value
+        return clock.moment_ms(value)
+    return parse_time(value) if isinstance(value, str) else value
 
 
 def span_ms(value: Span) -> int:

@@ -25,6 +25,7 @@ from tidelake.spec.schema import Schema
 from tidelake.spec.types import Field
 from tidelake.store.external import open_external
 from tidelake.store.schemas import SchemaStore
+from tidelake.store.snapshots import expired
 from tidelake.store.table_store import TableStore
 from tidelake.store.vectors import read_vector
 
@@ -132,14 +133,21 @@ def read_data_file(
         if request.ignore_lost_files:
             _LOG.warning("left out a data file that is gone: %s", path)
             return
-        facts = {"path": path, "table": store.env.io.root, "snapshot_id": split.snapshot_id}
-        if split.branch is None and not store.snapshots.exists(split.snapshot_id) and not store.is_dropped():
-            hint = "read the table again; a tag or a longer snapshot.time-retained keeps what long reads need"
-            raise NotFoundError(
-                "snapshot expired while it was read", code="snapshot-expired", hint=hint, **facts
-            ) from cause
-        hint = "the snapshot expired or the table was dropped meanwhile: open it again; else run check()"
-        raise FormatError("data file is missing", code="file-missing", hint=hint, **facts) from cause
+        raise lost_file(store, split, path, cause) from cause
+
+
+def lost_file(store: TableStore, split: Split, path: str, cause: NotFoundError) -> NotFoundError | FormatError:
+    """The error for a file of a split that is not there: its snapshot expired, or the table is damaged."""
+    if split.branch is None and not store.snapshots.exists(split.snapshot_id) and not store.is_dropped():
+        return expired(split.snapshot_id, store.env.io.root, cause)
+    return FormatError(
+        "data file is missing",
+        code="file-missing",
+        path=path,
+        table=store.env.io.root,
+        snapshot_id=split.snapshot_id,
+        hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
+    )
 
 
 def deleted_rows(store: TableStore, split: Split, file: DataFile) -> Positions | None:
@@ -159,15 +167,18 @@ def live_rows(store: TableStore, split: Split, files: Iterable[DataFile]) -> int
     """How many rows of files of a split are not deleted; a vector is read only where the metadata does not tell.
 
     Raises:
-        NotFoundError: a file that holds a vector is gone.
-        FormatError: a vector is damaged, or does not fit its file.
+        NotFoundError: the snapshot expired, and a file that holds a vector is gone.
+        FormatError: a vector is missing or damaged, or does not fit its file.
     """
     count = 0
     for file in files:
         vector = split.vectors.get(file.file_name)
         known = 0 if vector is None else vector.cardinality
         if known is None:
-            deleted = deleted_rows(store, split, file)
+            try:
+                deleted = deleted_rows(store, split, file)
+            except NotFoundError as cause:
+                raise lost_file(store, split, split.path_of(file), cause) from cause
             known = 0 if deleted is None else len(deleted)
         count += file.row_count - known
     return count

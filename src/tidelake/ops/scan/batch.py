@@ -24,7 +24,7 @@ from tidelake.spec.schema import Schema
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.schemas import SchemaStore
-from tidelake.store.snapshots import SnapshotStore
+from tidelake.store.snapshots import SnapshotStore, plan_again
 from tidelake.store.table_store import TableStore
 
 _REFUSED: Final[Mapping[str, str]] = {
@@ -121,7 +121,8 @@ def plan_batch(store: TableStore, read: BatchRead) -> Plan:
     check_read_options(read.options)
     options = ReadOptions.parse(read.options)
     with _planning(store, options) as planning:
-        plan = _plan(planning, read, options)
+        settled = read.reading is not None
+        plan = _plan(planning, read, options) if settled else plan_again(lambda: _plan(planning, read, options))
     if options.sort_partition:
         plan = replace(plan, splits=sort_splits(plan.splits, read.schema))
     return plan
@@ -176,6 +177,13 @@ def _plan(store: TableStore, read: BatchRead, options: ReadOptions) -> Plan:
 
 
 def _plan_state(
+    store: TableStore, snapshot: Snapshot | None, read: BatchRead, splits: SplitOptions, created_from_ms: int | None
+) -> Plan:
+    with store.snapshots.held_to(snapshot.id if snapshot else None):
+        return _plan_files(store, snapshot, read, splits, created_from_ms)
+
+
+def _plan_files(
     store: TableStore, snapshot: Snapshot | None, read: BatchRead, splits: SplitOptions, created_from_ms: int | None
 ) -> Plan:
     if read.schema.primary_keys:

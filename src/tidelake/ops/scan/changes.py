@@ -39,6 +39,7 @@ from tidelake.spec.snapshot import CommitKind, Snapshot
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
+_PROBED_MAX = 1_000
 _FILE = ("partition", "bucket", "file_name")
 
 
@@ -102,6 +103,11 @@ def plan_changes(store: TableStore, wanted: Wanted, *, since: int, until: int, c
             raise missing_range(since, until, earliest, latest)
         return found
 
+    if until - since > _PROBED_MAX:
+        # A number far above the others must not make a list of all ids between: there are no more than files.
+        there = {*store.snapshots.ids(), *store.changelogs.ids()}
+        if sum(since < each <= until for each in there) < until - since:
+            raise missing_range(since, until, earliest, latest)
     snapshots = store.env.executor.map(read, range(since + 1, until + 1))
     return plan_steps(store, wanted, snapshots, changelog=changelog)
 
@@ -112,10 +118,12 @@ def plan_steps(
     """Plan the read of the changes of these snapshots, oldest first; with `staged` also of rows without a bucket.
 
     Raises:
+        NotFoundError: one of them expired meanwhile.
         UnsupportedError: rows lie in files that hold some columns only.
     """
-    metas = [meta for snapshot in snapshots for meta in change_manifests(store, snapshot, changelog=changelog)]
-    entries, read = _entries(store, wanted, metas)
+    with store.snapshots.held_to(snapshots[0].id):  # the first to expire
+        metas = [meta for snapshot in snapshots for meta in change_manifests(store, snapshot, changelog=changelog)]
+        entries, read = _entries(store, wanted, metas)
     entries = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshots[-1], entries)
     kept = _pruned(store, entries, wanted)
@@ -249,6 +257,11 @@ def plan_difference(store: TableStore, wanted: Wanted, *, before: Snapshot | Non
         InvalidInputError: a partition was dealt to another number of buckets in between.
         UnsupportedError: rows lie in files that hold some columns only.
     """
+    with store.snapshots.held_to(after.id if before is None else before.id):
+        return _plan_difference(store, wanted, before, after)
+
+
+def _plan_difference(store: TableStore, wanted: Wanted, before: Snapshot | None, after: Snapshot) -> Plan:
     metas = data_manifests(store.manifests, after)
     partitions = partition_filter(wanted.where, wanted.schema)
     entries = live_entries(store.manifests, metas, partitions=partitions)
@@ -330,7 +343,7 @@ def _refuse_rescaled(before: Iterable[Split], after: Iterable[Split], paths: Dat
 def _not_in(entries: pa.Table, known: pa.Table) -> np.ndarray:
     """The places of the entries that are not among the known ones."""
     numbered = entries.append_column("place", pa.array(np.arange(entries.num_rows)))
-    left = numbered.join(known, list(_FILE), join_type="left anti")
+    left = numbered.join(known, list(_FILE), join_type="left anti", use_threads=False)
     return np.sort(left.column("place").to_numpy())
 
 

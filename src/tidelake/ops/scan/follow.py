@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import ClassVar, Final
 
 from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.io.clock import moment_ms
 from tidelake.ops.scan.batch import BatchRead, plan_batch
 from tidelake.ops.scan.changes import earliest_change, find_change, plan_overwrite, plan_steps
 from tidelake.ops.scan.modes import ModeContext, ModeOptions, ScanMode, State, newest_compacted, plan_start
@@ -26,6 +27,7 @@ from tidelake.ops.scan.planner import Plan
 from tidelake.ops.scan.travel import TravelOptions, parse_time, tag_names
 from tidelake.options import Affects, DurationMs, OptionGroup, option
 from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.store.snapshots import plan_again
 from tidelake.store.table_store import TableStore
 
 _READ = (Affects.READ,)
@@ -114,8 +116,7 @@ def begin_options(start: str | int | datetime) -> Mapping[str, str]:
         InvalidInputError: it is none of those.
     """
     if isinstance(start, datetime):
-        aware = start if start.tzinfo else start.replace(tzinfo=UTC)
-        return {"scan.timestamp-millis": str(round(aware.timestamp() * 1000))}
+        return {"scan.timestamp-millis": str(moment_ms(start))}
     if isinstance(start, int) and not isinstance(start, bool):
         return {"scan.snapshot-id": str(start)}
     if start == "earliest":
@@ -159,7 +160,7 @@ def find_begin(store: TableStore, options: Mapping[str, str]) -> Begin | None:
             return _full(newest_compacted(store, ModeContext.parse(options)) or latest)
         case ScanMode.FROM_TIMESTAMP:
             time_ms = travel.timestamp_ms
-            return Begin(_first_since(store, parse_time(travel.timestamp or "", "UTC") if time_ms is None else time_ms))
+            return Begin(_first_since(store, parse_time(travel.timestamp or "") if time_ms is None else time_ms))
         case ScanMode.FROM_SNAPSHOT:
             wanted = travel.snapshot_id if travel.snapshot_id is not None else _version(store, travel.version or "")
             return Begin(max(wanted, earliest_change(store) or 1))
@@ -277,12 +278,9 @@ class Follower:
         if self._ended:
             return Pause.END
         if self.next_id is None:
-            begin = find_begin(self._store, self._read.options)
-            if begin is None:
-                return Pause.WAIT
-            self.next_id = begin.next_id
-            if begin.first is not None and begin.first.snapshot is not None:
-                return self._first(begin.first, begin.first.snapshot)
+            begun = plan_again(self._begin)
+            if begun is not None:
+                return begun
         self._refuse_replaced()
         while (snapshot := self._next()) is not None:
             if self._is_beyond(snapshot):
@@ -297,12 +295,22 @@ class Follower:
                 return Step(snapshot, plan, self.next_id)
         return Pause.WAIT
 
-    def _first(self, state: State, snapshot: Snapshot) -> Step:
+    def _begin(self) -> Step | Pause | None:
+        """Where the stream begins; None where that is with changes."""
+        begin = find_begin(self._store, self._read.options)
+        if begin is None:
+            return Pause.WAIT
+        step = None
+        if begin.first is not None and begin.first.snapshot is not None:
+            step = self._first(begin.first, begin.first.snapshot, begin.next_id)
+        self.next_id = begin.next_id
+        return step
+
+    def _first(self, state: State, snapshot: Snapshot, next_id: int) -> Step:
         plan = plan_batch(self._store, replace(self._read, reading=state, first_of_stream=True))
         self.seen = snapshot
         self._ended = self._is_beyond(snapshot)
-        assert self.next_id is not None
-        return Step(snapshot, plan, self.next_id, full=True)
+        return Step(snapshot, plan, next_id, full=True)
 
     def _is_beyond(self, snapshot: Snapshot) -> bool:
         return self._bound is not None and snapshot.watermark is not None and snapshot.watermark > self._bound

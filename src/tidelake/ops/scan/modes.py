@@ -457,7 +457,7 @@ def _is_number(text: str) -> bool:
 
 
 def _moment(text: str) -> int:
-    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else parse_time(text, "UTC")
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else parse_time(text)
 
 
 def _upside_down(key: str, text: str) -> InvalidInputError:

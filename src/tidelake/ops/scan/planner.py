@@ -121,6 +121,8 @@ class Live:
     where: Predicate | None
     vectors: pa.Table | None = None
     """The deletion vectors of the snapshot, of all its files."""
+    files: int = 0
+    """All files of the snapshot, those of other partitions included."""
 
     def plan(self, kept: pa.Table, splits: Iterable[Split]) -> Plan:
         """The plan that reads what pruning kept of these files."""
@@ -130,7 +132,7 @@ class Live:
             tuple(splits),
             self.manifests,
             self.manifests_read,
-            self.entries.num_rows,
+            self.files,
             kept.num_rows,
             self.where,
             present,
@@ -152,7 +154,8 @@ def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | N
     read = partitions.prune(metas)
     entries = live_entries(store.manifests, read, partitions=partitions)
     refuse_unreadable(store, snapshot, entries)
-    return Live(snapshot, entries, len(metas), len(read), where, snapshot_vectors(store.manifests, snapshot))
+    files = sum(meta.num_added - meta.num_deleted for meta in metas)
+    return Live(snapshot, entries, len(metas), len(read), where, snapshot_vectors(store.manifests, snapshot), files)
 
 
 def partition_filter(where: Predicate | None, schema: Schema) -> PartitionFilter:

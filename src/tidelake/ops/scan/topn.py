@@ -7,9 +7,9 @@ other rows are certain to come before all of its own, so that the answer is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
@@ -38,14 +38,22 @@ class SortKey:
         return f"{self.column} desc" if self.descending else self.column
 
 
-def parse_order(order_by: str | Sequence[str] | None, schema: Schema) -> tuple[SortKey, ...]:
-    """The order that texts such as `"a"` or `["a desc", "b"]` ask for.
+OrderBy: TypeAlias = str | Sequence[str | tuple[str, str]] | None
+"""How an order is asked for: `"a"`, `"a desc"`, or a list of such and of pairs `("a", "desc")`."""
+
+
+def parse_order(order_by: OrderBy, schema: Schema) -> tuple[SortKey, ...]:
+    """The order that texts such as `"a"`, or `["a desc", ("b", "asc")]`, ask for.
 
     Raises:
         InvalidInputError: a column does not exist, has a type without an order, or is named twice.
     """
-    texts = () if order_by is None else (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    keys = tuple(_key(text, schema) for text in texts)
+    if order_by is not None and not isinstance(order_by, Iterable):
+        raise _unclear(order_by)
+    parts: tuple[object, ...] = (
+        () if order_by is None else (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    )
+    keys = tuple(_key(part, schema) for part in parts)
     names = [key.column for key in keys]
     if order_by is not None and not keys:
         raise InvalidInputError("order names no column", hint='write order_by="column" or "column desc"')
@@ -57,7 +65,22 @@ def parse_order(order_by: str | Sequence[str] | None, schema: Schema) -> tuple[S
     return keys
 
 
-def _key(text: str, schema: Schema) -> SortKey:
+def _key(part: object, schema: Schema) -> SortKey:
+    match part:
+        case str():
+            return _parse_key(part, schema)
+        case (str() as name, str() as word) if word.strip().lower() in ("asc", "desc"):
+            return SortKey(schema.field(name).name, word.strip().lower() == "desc")
+    raise _unclear(part)
+
+
+def _unclear(part: object) -> InvalidInputError:
+    return InvalidInputError(
+        "order is not understood", got=repr(part)[:80], hint='write "column", "column desc" or ("column", "desc")'
+    )
+
+
+def _parse_key(text: str, schema: Schema) -> SortKey:
     # A column may be called `a desc`, blank and all: its own name comes first.
     found = None if text in schema.names else _DIRECTION.fullmatch(text.strip())
     name, direction = (found[1], found[2].lower()) if found else (text, "asc")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
-from zoneinfo import ZoneInfo
+from typing import Final, TypeVar
 
 from tidelake.errors import InvalidInputError, NotFoundError
+from tidelake.io.clock import moment_ms
 from tidelake.options import Affects, Int64, OptionGroup, option
 from tidelake.spec.layout import TAG_PREFIX, parse_named
 from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.tag import tag_from_json
+from tidelake.store.snapshots import plan_again
 from tidelake.store.table_store import TableStore
 
+T = TypeVar("T")
 _READ = (Affects.READ,)
 STREAM_PLACES: Final = frozenset({"scan.snapshot-id", "scan.timestamp-millis", "scan.timestamp"})
 """Options that also say where a stream begins."""
@@ -42,7 +44,7 @@ class TravelOptions(OptionGroup):
     version: str | None = option("scan.version", None, doc="A tag, watermark-N or a snapshot id.", affects=_READ)
 
 
-def resolve(store: TableStore, options: TravelOptions, *, zone: str = "UTC") -> Snapshot | None:
+def resolve(store: TableStore, options: TravelOptions) -> Snapshot | None:
     """The snapshot to read, or None for an empty table that is read at its newest state.
 
     Raises:
@@ -58,12 +60,28 @@ def resolve(store: TableStore, options: TravelOptions, *, zone: str = "UTC") -> 
     if options.timestamp_ms is not None:
         return at_time(store, options.timestamp_ms)
     if options.timestamp is not None:
-        return at_time(store, parse_time(options.timestamp, zone))
+        return at_time(store, parse_time(options.timestamp))
     if options.watermark is not None:
         return at_watermark(store, options.watermark)
     if options.version is not None:
         return at_version(store, options.version)
     return store.snapshots.latest()
+
+
+def at_point(store: TableStore, options: TravelOptions, act: Callable[[Snapshot | None], T]) -> T:
+    """Look at files of the snapshot to read; one that expires meanwhile is resolved and looked at again.
+
+    Raises:
+        InvalidInputError: more than one point is given, or one cannot be understood.
+        NotFoundError: there is no such snapshot or tag, or none that early; or a file of it is missing.
+    """
+
+    def attempt() -> T:
+        snapshot = resolve(store, options)
+        with store.snapshots.held_to(snapshot.id if snapshot else None):
+            return act(snapshot)
+
+    return plan_again(attempt)
 
 
 def read_tag(store: TableStore, name: str) -> Snapshot:
@@ -128,8 +146,10 @@ def find_time(store: TableStore, time_ms: int) -> Snapshot | None:
     low, high = 0, len(ids)
     while low < high:  # commit times do not decrease
         middle = (low + high) // 2
-        snapshot = store.snapshots.get(ids[middle])
-        if snapshot.time_ms <= time_ms:
+        snapshot = store.snapshots.find(ids[middle])
+        if snapshot is None:  # gone meanwhile: it was among the oldest
+            low = middle + 1
+        elif snapshot.time_ms <= time_ms:
             found, low = snapshot, middle + 1
         else:
             high = middle
@@ -143,26 +163,32 @@ def at_watermark(store: TableStore, watermark: int) -> Snapshot:
         NotFoundError: none has.
     """
     for snapshot_id in store.snapshots.ids():
-        snapshot = store.snapshots.get(snapshot_id)
-        if snapshot.watermark is not None and snapshot.watermark >= watermark:
+        snapshot = store.snapshots.find(snapshot_id)
+        if snapshot is not None and snapshot.watermark is not None and snapshot.watermark >= watermark:
             return snapshot
     raise NotFoundError("no snapshot has reached that watermark", code="snapshot-not-found", watermark=watermark)
 
 
-def parse_time(text: str, zone: str) -> int:
-    """Milliseconds since the epoch of a date or timestamp written in a zone.
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch of a date or timestamp; without a zone it is in the local one, see `moment_ms`.
 
     Raises:
         InvalidInputError: it is no timestamp.
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
-        return int(moment.timestamp() * 1000)
-    except ValueError as cause:
+        return moment_ms(datetime.fromisoformat(text.strip()))
+    except (ValueError, OverflowError) as cause:
         raise InvalidInputError(
             "timestamp cannot be understood", value=text, hint="write it as 2026-11-15 12:00:00"
         ) from cause
+
+
+def is_local_time(text: str) -> bool:
+    """Whether it is a date or timestamp without a zone of its own."""
+    try:
+        return datetime.fromisoformat(text.strip()).tzinfo is None
+    except ValueError:
+        return False  # milliseconds, or what is refused where it is used
 
 
 def travel_text(options: Mapping[str, str]) -> str:

@@ -61,7 +61,9 @@ def deleted_counts(entries: pa.Table, vectors: pa.Table | None) -> np.ndarray[tu
     # Files of one name in several buckets, which nobody writes, would share their deletions: that is on the safe side.
     unknown = pc.fill_null(vectors.column("cardinality"), np.iinfo(np.int32).max)
     sums = (
-        pa.table({"name": vectors.column("data_file"), "rows": unknown}).group_by("name").aggregate([("rows", "sum")])
+        pa.table({"name": vectors.column("data_file"), "rows": unknown})
+        .group_by("name", use_threads=False)
+        .aggregate([("rows", "sum")])
     )
     places = pc.index_in(entries.column("file_name"), value_set=sums.column("name").combine_chunks())
     found = pc.fill_null(sums.column("rows_sum").take(places.combine_chunks()), 0).to_numpy()

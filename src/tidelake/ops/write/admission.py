@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError
-from tidelake.lsm.engine import KIND, SEQUENCE
+from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
-from tidelake.lsm.kernel import MergePlan, merge_rows
+from tidelake.lsm.engines.retractions import find_unwilling
 from tidelake.ops.write.kinds import KINDS
+from tidelake.spec.schema import Schema
 
 __all__ = ["Admission"]
 
@@ -18,7 +19,7 @@ __all__ = ["Admission"]
 class Admission:
     """Looks at the kinds of rows before anything else does."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, schema: Schema, options: Mapping[str, str]) -> None:
         """Look at the options.
 
         Raises:
@@ -26,6 +27,7 @@ class Admission:
         """
         self._merge = merge = MergeOptions.parse(options)
         groups = bool(sequence_groups(options))
+        self._unwilling = find_unwilling(schema, options)
         self._refuses = merge.engine is MergeEngine.FIRST_ROW or (
             merge.engine is MergeEngine.PARTIAL_UPDATE and not (groups or merge.remove_on_delete)
         )
@@ -35,6 +37,7 @@ class Admission:
 
         Raises:
             InvalidInputError: the merge engine takes no deletions, and there is one.
+            UnsupportedError: a function of the merge engine would have to take a value back, and cannot.
         """
         merge = self._merge
         kinds = rows.column(KIND).to_numpy()
@@ -50,24 +53,13 @@ class Admission:
                 value=merge.engine.value,
                 hint="use delete(), or set ignore-delete=true to leave them out",
             )
+        for each in self._unwilling if (kinds & 1).any() else ():
+            if each.asked(kinds, lambda name: rows.column(name).is_valid().to_numpy(zero_copy_only=False)).any():
+                # Once it is stored, nobody could merge its key any more.
+                raise UnsupportedError(
+                    "aggregate function cannot take a row back",
+                    column=each.column,
+                    function=each.function,
+                    hint=f"use delete(), or set fields.{each.column}.ignore-retract to true",
+                )
         return rows
-
-
-def try_retraction(rows: pa.RecordBatch, plan: MergePlan) -> bool:
-    """Merge the first row that takes something back with itself, where rows are not merged for a long time to come.
-
-    Returns whether there was one.
-
-    Raises:
-        UnsupportedError: a function of the engine cannot take anything back.
-    """
-    kinds = rows.column(KIND).to_numpy()
-    found = (kinds & 1).nonzero()[0]
-    if not len(found):
-        return False
-    first = pa.Table.from_batches([rows.slice(int(found[0]), 1)])
-    both = pa.concat_tables([first, first]).combine_chunks()
-    place = both.column_names.index(KIND)
-    both = both.set_column(place, both.schema.field(place), pa.array([KINDS["+I"], kinds[found[0]]], pa.int8()))
-    merge_rows(both.append_column(SEQUENCE, pa.array([0, 1], pa.int64())), plan)
-    return True

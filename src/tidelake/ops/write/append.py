@@ -23,6 +23,7 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
 from tidelake.spec.bucket import assign_buckets
+from tidelake.spec.snapshot import Snapshot
 from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
@@ -149,7 +150,9 @@ class AppendWriter:
     def _restore(self, place: Place) -> _Restored:
         if self.buckets.bucket <= 0 or self.overwrite:
             return _Restored()
-        snapshot = self.store.snapshots.latest()
+        return self.store.snapshots.on_newest(lambda snapshot: self._restore_at(snapshot, place))
+
+    def _restore_at(self, snapshot: Snapshot | None, place: Place) -> _Restored:
         if snapshot is None:
             return _Restored()
         partition = PartitionSet(frozenset({place[0]}), tuple(self.store.schema.partition_types))

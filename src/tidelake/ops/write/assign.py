@@ -14,14 +14,16 @@ that of its rows one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelake.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tidelake.index.hash_index import HASH_BYTES, Hashes, decode_hash_index, encode_hash_index
 from tidelake.options import Affects, Int64, OptionGroup, at_least, option
 from tidelake.spec.binary_hash import hash_bytes
@@ -41,10 +43,12 @@ __all__ = [
     "assigners_for",
     "grouped",
     "hash_entries",
+    "index_state",
     "load_hashes",
     "load_index",
     "merge_hashes",
     "place_new",
+    "remove_hash_files",
     "write_indexes",
 ]
 
@@ -361,6 +365,12 @@ def hash_entries(entries: Iterable[IndexEntry]) -> dict[bytes, dict[int, IndexFi
     return found
 
 
+def index_state(files: Mapping[int, IndexFile]) -> str:
+    """One short name for the hash indexes of a partition: another one as soon as one of them is another file."""
+    names = "\n".join(f"{bucket} {file.file_name}" for bucket, file in sorted(files.items()))
+    return sha256(names.encode()).hexdigest()[:32]
+
+
 def load_hashes(store: TableStore, files: Mapping[int, IndexFile]) -> dict[int, Hashes]:
     """Read the hash indexes of buckets of one partition.
 
@@ -405,8 +415,9 @@ def write_indexes(
 ) -> dict[Place, tuple[IndexFile, IndexFile | None]]:
     """Write the index of every bucket that has new hashes, whole, and say which file it replaces.
 
-    A commit message lists the new file; the one it replaces leaves the index manifest by itself, because a bucket has
-    one hash index, and is deleted when the snapshots that name it expire. A file that is never committed is an orphan.
+    A commit message lists the new file and the one it replaces, which goes when the snapshots that name it expire. A
+    commit that finds another one there, or one where none is named, has to be planned again. A file that is never
+    committed is an orphan.
 
     Raises:
         StorageError: a file cannot be written.
@@ -414,14 +425,24 @@ def write_indexes(
     changed = [(place, index) for place, index in indexes.items() if index.changed]
     uuid = store.env.ids.uuid() if changed else ""
     written: dict[Place, tuple[IndexFile, IndexFile | None]] = {}
-    for number, (place, index) in enumerate(changed):
-        name = f"index-{uuid}-{number}"
-        data = encode_hash_index(index.hashes)
-        store.env.io.write(store.layout.index_path(name), data)
-        count = len(data) // HASH_BYTES
-        file = IndexFile(index_type=HASH, file_name=name, file_size=len(data), row_count=count)
-        written[place] = (file, index.file)
+    try:
+        for number, (place, index) in enumerate(changed):
+            data = encode_hash_index(index.hashes)
+            count = len(data) // HASH_BYTES
+            file = IndexFile(index_type=HASH, file_name=f"index-{uuid}-{number}", file_size=len(data), row_count=count)
+            written[place] = (file, index.file)
+            store.env.io.write(store.layout.index_path(file.file_name), data)
+    except BaseException:
+        remove_hash_files(store, (file for file, _ in written.values()))
+        raise
     return written
+
+
+def remove_hash_files(store: TableStore, files: Iterable[IndexFile]) -> None:
+    """Delete hash indexes that belong to nobody, as far as the storage lets us; orphan cleaning finds the rest."""
+    for file in files:
+        with suppress(StorageError):
+            store.env.io.delete(store.layout.index_path(file.file_name))
 
 
 def grouped(hashes: Hashes, buckets: Buckets) -> Iterator[tuple[int, Hashes]]:
@@ -437,7 +458,8 @@ def grouped(hashes: Hashes, buckets: Buckets) -> Iterator[tuple[int, Hashes]]:
 class DynamicBuckets:
     """The dynamic buckets of a table as a writer in one process keeps them. Not shared between threads.
 
-    Only one job may write to such a table at a time: two would put one key into two buckets.
+    Another job may give the same keys other buckets meanwhile. Whoever commits second finds that `state_of` a partition
+    is not what it is now, and puts its rows where the keys are (`reassign`).
     """
 
     def __init__(
@@ -493,6 +515,10 @@ class DynamicBuckets:
                 (partition, bucket): None for bucket, count in new.counts.items() if count != old.counts.get(bucket)
             }
         return buckets
+
+    def state_of(self, partition: bytes) -> str:
+        """The name of the hash indexes of a partition (`index_state`) that what is known here was read from."""
+        return index_state(self._files.get(partition, {}))
 
     def prepare(self) -> dict[Place, tuple[IndexFile, IndexFile | None]]:
         """Write the index of every bucket that grew since the last call; see `write_indexes`.

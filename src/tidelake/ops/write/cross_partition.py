@@ -5,8 +5,9 @@ bootstrap. For each batch `moves` says what becomes of its rows. The index is ke
 else writes; when somebody did, the next round starts from a fresh one. Rows that were found in the table (`relocate`)
 do without it.
 
-Invariant: no commit puts a key into two places. What was planned on a state to which others have added a key of ours
-since is refused before it is published (`KeysUnmoved`), and has to be written again on the newest state.
+Invariant: no commit puts a key into two places. Rows that were planned on a state to which others have added a key of
+ours since are put where it lives before they are published (`reassign_keys`). An overwrite or a row-level change is
+refused then (`KeysUnmoved`), and has to be planned again on the newest state.
 """
 
 from __future__ import annotations
@@ -247,6 +248,15 @@ class MovingKeys:
         splits = (_new_files(message, self._paths) for message in messages)
         return any((self._index.find(keys) >= 0).any() for keys in _keys_of(self._store, splits, self._digester))
 
+    def loaded(self) -> tuple[KeyIndex, list[bytes], Digester]:
+        """Where the keys are: an index of places by number (`known_place`), the partitions, and how keys are digested.
+
+        Raises:
+            FormatError: a file is missing or damaged, or a key is in two places.
+        """
+        self.load()
+        return self._index, self._partitions, self._digester
+
     @property
     def partitions(self) -> Sequence[bytes]:
         """The partitions by number."""
@@ -388,27 +398,14 @@ class MovingKeys:
         Args:
             latest: The newest snapshot.
             user: The commit user of this writer, if it is known; else its commits are known by their files.
-
-        Raises:
-            CommitConflictError: somebody else wrote, and something of ours is not committed yet: where its keys are
-                nobody could tell any more.
         """
         first = self._snapshot.id + 1 if self._snapshot else 1
         foreign = latest is None and self._snapshot is not None
-        for number in range(first, latest.id + 1 if latest else 0):
-            snapshot = self._store.snapshots.find(number)
+        for _, snapshot in self._store.snapshots.walk(first, latest.id if latest else 0):
             foreign |= snapshot is None or not (snapshot.commit_kind in _HARMLESS or self._ours(snapshot, user))
         if not foreign:
             self._snapshot = latest
-            return True
-        if self._prepared:
-            raise CommitConflictError(
-                "another job wrote to the table while rows of this one waited to be committed",
-                code=KEYS_MOVED,
-                table=self._store.env.io.root,
-                hint="start the job again from its last commit; let one job at a time write to such a table",
-            )
-        return False
+        return not foreign
 
     def _ours(self, snapshot: Snapshot, user: str | None) -> bool:
         """Whether it is a commit of what was prepared here; it is then no longer waited for."""

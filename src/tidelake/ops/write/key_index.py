@@ -24,7 +24,7 @@ from tidelake.io.scratch import Extent, ScratchFile
 from tidelake.spec.binary_row import encode_rows
 from tidelake.spec.types import DataType, with_nullable
 
-__all__ = ["KEY_BYTES", "Digester", "Digests", "KeyIndex", "Layer", "sorted_layer", "spilled"]
+__all__ = ["KEY_BYTES", "NO_KEYS", "Digester", "Digests", "KeyIndex", "Layer", "sorted_layer", "spilled"]
 
 Ints = np.ndarray[Any, Any]
 _Bools = npt.NDArray[np.bool_]
@@ -128,7 +128,8 @@ class Layer:
         return Layer(self.keys[first:last], self.places[first:last])
 
 
-_EMPTY: Final = Layer(Digests(np.empty(0, np.uint64), np.empty(0, np.uint64)), np.empty(0, np.int64))
+NO_KEYS: Final = Digests(np.empty(0, np.uint64), np.empty(0, np.uint64))
+_EMPTY: Final = Layer(NO_KEYS, np.empty(0, np.int64))
 
 
 def sorted_layer(keys: Digests, places: npt.NDArray[np.int64]) -> Layer:

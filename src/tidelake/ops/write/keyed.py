@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.io.executor import Task
@@ -50,6 +50,7 @@ from tidelake.ops.write.tree import Running, Tree
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
+from tidelake.store.snapshots import EXPIRED
 from tidelake.store.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class KeyedTableWriter:
         self.store, self.paths, self.table_options, self.overwrite = store, paths, table_options, overwrite
         self._base_id, self._skip = base_id, skip
         self._assigned, self._user = assigned, user
+        self._assigns_alone = False
+        self._assigner_name: str | None = None
         self.options = KeyedWriteOptions.parse(table_options)
         self.merge = MergeOptions.parse(table_options)
         self.buckets = BucketOptions.parse(table_options)
@@ -103,7 +106,7 @@ class KeyedTableWriter:
         # Of rows that may be in several partitions the first one counts for some engines: they come one by one.
         local = None if self._moves_keys else self.options.local_merge_bytes
         self._merger = None if local is None else LocalMerger(schema, table_options, local)
-        self._admission = Admission(table_options)
+        self._admission = Admission(schema, table_options)
         self._counts = PartitionBuckets(store, table_options, counts or {}, overwrite)
         self._router = Router(schema, self.buckets, self._counts)
         self._buffer = WriteBuffer()
@@ -163,6 +166,7 @@ class KeyedTableWriter:
     def _take_in(self, rows: pa.RecordBatch, settled: Ints | None = None) -> None:
         self._begin()
         keys = self._round.keys
+        self._assigns_alone |= settled is None and self._assigned is None and self.buckets.bucket == -1
         if settled is not None:
             partitions, names = partitions_of(rows, self.store.schema)
             self._buffer.add(rows, self._router.numbers(partitions, names, settled))
@@ -255,7 +259,7 @@ class KeyedTableWriter:
             try:
                 flush.written[place] = self._written(trees[place], place, waiting[place], plan)
                 waiting[place] = None  # what is written is no longer needed in memory
-            except Exception as error:  # noqa: BLE001 - raised once all of them have ended
+            except BaseException as error:  # noqa: BLE001 - raised once all of them have ended
                 flush.errors.append(error)
 
         executor = self.store.env.executor
@@ -287,14 +291,15 @@ class KeyedTableWriter:
 
     def _collected_flush(self) -> _Flush | None:
         """The flush that was under way, once it has ended; the trees know its files, and `abort` will find them."""
-        flush, self._flushing = self._flushing, None
+        flush = self._flushing
         if flush is None:
             return None
         if flush.task is not None:
             try:
-                flush.task.result()
+                flush.task.result()  # an interrupt leaves it here, for `abort` to wait for
             except Exception as error:  # noqa: BLE001 - told with those of the places
                 flush.errors.append(error)
+        self._flushing = None
         for place, (files, changelog) in flush.written.items():
             self._tree(place).add(files, changelog)
         return flush
@@ -353,6 +358,19 @@ class KeyedTableWriter:
             tree.trigger()
         tree.settle()
 
+    def compact_written(self, *, full: bool = False) -> None:
+        """Compact every bucket that rows came to since the last `prepare`, now.
+
+        Raises:
+            UnsupportedError: the table's compactions do more than merge.
+            FormatError: a file is missing or damaged.
+        """
+        self._refuse_failed()
+        self._begin()
+        self._flush_all()  # rows that are merged locally first have no bucket before
+        for partition, bucket in self.places:
+            self.compact(partition, bucket, full=full)
+
     def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
         """Write what waits and describe everything since the last call.
 
@@ -377,11 +395,20 @@ class KeyedTableWriter:
         if not self.options.write_only:
             self._settle(None if batch else identifier, wait=wait)
         dynamic = self._round.dynamic
+        states = {} if dynamic is None else {place[0]: dynamic.state_of(place[0]) for place in self._trees()}
         indexes = dynamic.prepare() if dynamic is not None else {}
         messages = [
-            tree.message(*indexes.get(place, (None, None)), at_once=self.overwrite)
+            replace(
+                tree.message(*indexes.get(place, (None, None)), at_once=self.overwrite),
+                assigned_on=states.get(place[0]),
+            )
             for place, tree in self._trees().items()
         ]
+        if self._assigns_alone:
+            # The name of a file is as good a name as any for a writer: nobody else has it.
+            names = (file.file_name for message in messages for file in message.data.new_files)
+            self._assigner_name = self._assigner_name or next(names, None)
+            messages = [replace(message, assigned_by=self._assigner_name) for message in messages]
         if self._round.keys is not None:
             self._round.keys.prepared(messages, identifier)
         self._end()
@@ -438,11 +465,16 @@ class KeyedTableWriter:
         if self._round.begun:
             return
         snapshots, base_id = self.store.snapshots, self._base_id
-        snapshot = snapshots.latest() if base_id is None else snapshots.get(base_id) if base_id else None
+        if base_id is None:
+            self._round = snapshots.on_newest(self._begun)
+        else:
+            self._round = self._begun(snapshots.get(base_id) if base_id else None)
+
+    def _begun(self, snapshot: Snapshot | None) -> _Round:
         self._counts.start(snapshot)
         keys = self._moving_keys(snapshot) if self._moves_keys else None
         dynamic = self._dynamic_buckets(snapshot) if self.buckets.bucket == -1 and keys is None else None
-        self._round = _Round(begun=True, snapshot=snapshot, dynamic=dynamic, keys=keys)
+        return _Round(begun=True, snapshot=snapshot, dynamic=dynamic, keys=keys)
 
     def _moving_keys(self, snapshot: Snapshot | None) -> MovingKeys:
         """The keys of the last round, as long as nobody else wrote: where those not committed are is known nowhere."""
@@ -490,13 +522,29 @@ class KeyedTableWriter:
         if not fresh:
             return
         self._begin()
-        snapshot = self._round.snapshot
-        restored = restore_places(
-            self.store, snapshot, set(fresh.values()), self.table_options, overwrite=self.overwrite
-        )
+        snapshot, restored = self._restored(set(fresh.values()))
         for number, place in fresh.items():
             self._check_count(place, restored[place])
-            self._round.trees[number] = self._opened(place, restored[place])
+            self._round.trees[number] = self._opened(place, restored[place], snapshot)
+
+    def _restored(self, places: Collection[Place]) -> tuple[Snapshot | None, dict[Place, Restored]]:
+        """Buckets as the snapshot of the round has them; as the newest one does, if that of the round expired.
+
+        Each bucket may stand on a snapshot of its own: what it prepares names it, and the commit looks at all since.
+        """
+
+        def restore(snapshot: Snapshot | None) -> tuple[Snapshot | None, dict[Place, Restored]]:
+            found = restore_places(self.store, snapshot, places, self.table_options, overwrite=self.overwrite)
+            return snapshot, found
+
+        snapshot = self._round.snapshot
+        try:
+            with self.store.snapshots.held_to(snapshot.id if snapshot else None):
+                return restore(snapshot)
+        except NotFoundError as error:
+            if error.code != EXPIRED:
+                raise
+            return self.store.snapshots.on_newest(restore)
 
     def _check_count(self, place: Place, restored: Restored) -> None:
         count, total = self._counts.of(place[0]), restored.total_buckets
@@ -510,8 +558,8 @@ class KeyedTableWriter:
                 hint="use rescale() to give the partition the new number",
             )
 
-    def _opened(self, place: Place, restored: Restored) -> Tree:
-        snapshot_id = self._round.snapshot.id if self._round.snapshot else 0
+    def _opened(self, place: Place, restored: Restored, snapshot: Snapshot | None) -> Tree:
+        snapshot_id = snapshot.id if snapshot else 0
         split = Split(
             snapshot_id=snapshot_id,
             partition=place[0],
@@ -565,7 +613,7 @@ class _Flush:
     spilled: tuple[int, ...]
     task: Task[object] | None = None
     written: dict[int, _Files] = field(default_factory=dict)
-    errors: list[Exception] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
 
 
 @dataclass(slots=True)

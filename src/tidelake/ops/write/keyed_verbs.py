@@ -29,6 +29,7 @@ from tidelake.files.keyed import KeyedWriter
 from tidelake.files.options import FileOptions
 from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
+from tidelake.lsm.engines.retractions import find_unwilling
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.levels import build_levels
 from tidelake.lsm.options import CompactionOptions
@@ -96,14 +97,20 @@ def check_update(schema: Schema, columns: Collection[str], options: Mapping[str,
         )
 
 
-def deletions_win(options: Mapping[str, str]) -> bool:
-    """Whether a row of the kind -D that is written last removes its key."""
+def deletions_win(schema: Schema, options: Mapping[str, str]) -> bool:
+    """Whether a row of the kind -D that is written last removes its key, for every reader.
+
+    Raises:
+        InvalidInputError: an option is wrong.
+    """
     merge = MergeOptions.parse(options)
     match merge.engine:
         case MergeEngine.DEDUPLICATE:
             return not merge.ignore_delete
         case MergeEngine.PARTIAL_UPDATE:
-            return (merge.remove_on_delete or bool(merge.remove_on_group)) and not merge.ignore_delete
+            removes = (merge.remove_on_delete or bool(merge.remove_on_group)) and not merge.ignore_delete
+            # A function that is asked before the row is removed, and takes nothing back, would fail every merge.
+            return removes and all(each.spares_deletions for each in find_unwilling(schema, options))
         case MergeEngine.AGGREGATION:
             return merge.aggregation_remove_on_delete and not merge.ignore_delete
         case MergeEngine.FIRST_ROW:
@@ -308,7 +315,7 @@ def find_buckets(
         CommitConflictError: the table has rows of a newer schema than this job knows.
     """
     schema = store.schema
-    live = find_live(store, store.snapshots.latest(), where, schema)
+    live = store.snapshots.on_newest(lambda newest: find_live(store, newest, where, schema))
     if live is None:
         return None
     entries = live.entries.filter(pc.greater_equal(live.entries.column("bucket"), 0))

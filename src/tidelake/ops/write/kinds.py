@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
+from tidelake.ops.write.frames import plain_frame
 from tidelake.ops.write.rows import arrow_batches, check_names, conform
 from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.schema import Schema
@@ -33,6 +34,7 @@ def batches_with_kinds(
         InvalidInputError: the data or one of its columns does not fit, or a kind is none.
     """
     target = row_to_arrow(schema.fields)
+    data = plain_frame(data)
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         # wrong columns are wrong without rows too
         check_names([name for name in data.schema.names if name != (column or ROWKIND) or name in schema.names], schema)

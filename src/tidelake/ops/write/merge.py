@@ -30,7 +30,7 @@ from tidelake.ops.write.merge_files import FileMerge
 from tidelake.ops.write.merge_join import Matcher, refuse_repeated_keys
 from tidelake.ops.write.merge_parts import Prepared, deciding, making, planned, reach
 from tidelake.ops.write.merge_rules import Action, Merge, described
-from tidelake.ops.write.verbs import Target, commit_rows, made_visible, marks_rows, planned_again
+from tidelake.ops.write.verbs import Target, commit_rows, marks_rows, planned_again
 
 
 class Way(Enum):
@@ -62,6 +62,11 @@ class MergeResult:
         return self.commit.snapshot_ids
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What could not be done after the merge was published."""
+        return self.commit.warnings
+
+    @property
     def rows(self) -> int:
         """How many rows were updated, deleted or inserted."""
         return self.deleted + self.written
@@ -72,6 +77,7 @@ class MergeResult:
         facts = [(name, f"{count:,}") for name, count in known if count is not None]
         if self.updated is None:
             facts.append(("updated or inserted", f"{self.written:,}"))
+        facts += [("warning", warning) for warning in self.warnings]
         return html_card(f"snapshot {ids}" if ids else "nothing to do", facts if ids else [])
 
 
@@ -159,7 +165,7 @@ def choose_way(target: Target, merge: Merge, has_nulls: Callable[[str], bool]) -
     # Whether a new value of what orders versions makes a row lose is seen when it meets the old one.
     plain = merge.assigned.difference(assigned_order(options, merge.assigned))
     updates_lose = merge.does(Action.UPDATE) and not versions_win(options, plain)
-    if updates_lose or (merge.does(Action.DELETE) and not deletions_win(options)):
+    if updates_lose or (merge.does(Action.DELETE) and not deletions_win(target.store.schema, options)):
         return Way.REWRITE
     return Way.VERSIONS
 
@@ -189,9 +195,7 @@ def commit_merge(target: Target, committer: Committer, prepared: Prepared) -> Me
         CommitConflictError: others changed the same rows or files first; what was written is removed.
         CommitUnknownError: the storage did not tell whether the commit is there.
     """
-    done = commit_rows(committer, prepared.messages, "MERGE", prepared.guard)
-    if target.is_keyed:
-        done = made_visible(target, committer, done, waiting=prepared.hidden)
+    done = commit_rows(target, committer, prepared.messages, "MERGE", prepared.guard, waiting=prepared.hidden)
     counts = prepared.counts
     updated, inserted = counts.get(Action.UPDATE, 0), counts.get(Action.INSERT, 0)
     return MergeResult(
@@ -233,5 +237,5 @@ def _run_upsert(target: Target, committer: Committer, source: pa.Table, merge: M
     except BaseException:
         writer.abort()
         raise
-    done = made_visible(target, committer, commit_rows(committer, messages, "MERGE"))
+    done = commit_rows(target, committer, messages, "MERGE")
     return MergeResult(commit=done, updated=None, inserted=None, written=rows.num_rows)

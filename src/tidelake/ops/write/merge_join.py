@@ -10,6 +10,7 @@ error that names its key, whatever the order they come in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -312,7 +313,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _frame(equals: Sequence[Equal], values: Sequence[pa.Array], count: int) -> tuple[pl.DataFrame, Bools]:
-    """Keys as machine values, and which of them can have a partner: null and NaN equal nothing."""
+    """Keys as machine values, and which of them can have a partner: null equals nothing, NaN equals itself."""
     whole: Bools = np.ones(count, dtype=bool)
     columns: dict[str, pl.Series] = {}
     for number, (each, array) in enumerate(zip(equals, values, strict=True)):
@@ -320,7 +321,6 @@ def _frame(equals: Sequence[Equal], values: Sequence[pa.Array], count: int) -> t
         series = pl.Series(pl.from_arrow(array))
         if series.dtype.is_float():
             series = series + 0.0  # there are two zeros
-            whole &= ~series.is_nan().fill_null(False).to_numpy()
         if not each.nulls and array.null_count:
             whole &= series.is_not_null().to_numpy()
         columns[str(number)] = series
@@ -342,7 +342,8 @@ def key_hashes(equals: Sequence[Equal], values: Sequence[pa.Array]) -> Ints:
 def _hashed(values: pa.Array) -> pa.Array:
     """Keys as they are hashed: equal ones have the same bytes."""
     if pa.types.is_floating(values.type):
-        return pc.add(values, pa.scalar(0, values.type))  # there are two zeros
+        plain = pc.add(values, pa.scalar(0, values.type))  # there are two zeros, and many NaN
+        return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, plain.type), plain)
     return values.cast(pa.string()) if pa.types.is_decimal256(values.type) else values
 
 

@@ -190,7 +190,7 @@ def resolve_merge(
     Args:
         schema: The table's schema.
         source: The columns of the source.
-        on: A condition over both sides, or a list of columns that both have.
+        on: A condition over both sides, a column that both have, or a list of such.
         clauses: The clauses, in their order.
         lenient: Whether a star leaves out columns that the source lacks (`write.merge-schema`), instead of refusing.
 
@@ -232,12 +232,15 @@ def _join(sides: Sides, on: object) -> Join:
 
 
 def _on(sides: Sides, on: object) -> Predicate:
+    if isinstance(on, str) and any(each.name == on for each in (*sides.target, *sides.source)):
+        on = [on]
     if isinstance(on, str | Predicate):
         return sides.condition(on)
     names = list(on) if isinstance(on, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidInputError(
-            "merge does not say which rows belong together", hint='on="t.id = s.id", or on=["id"] for columns of both'
+            "merge does not say which rows belong together",
+            hint='on="id" or on=["id", "day"] for columns of both, or on="t.id = s.id"',
         )
     for name in names:
         for side, fields in (("table", sides.target), ("source", sides.source)):
@@ -358,7 +361,7 @@ def _without_keys(schema: Schema, join: Join, values: Mapping[str, Scalar], *, s
 
 
 def _no_rows(sides: Sides, node: Node) -> dict[str, pa.Array]:
-    return {each.name: pa.nulls(0, to_arrow(each.type)) for each in sides.fields if each.name in node.columns()}
+    return {name: pa.nulls(0, to_arrow(sides.known[name].type)) for name in node.columns() if name in sides.known}
 
 
 def _type(sides: Sides, scalar: Scalar) -> pa.DataType:

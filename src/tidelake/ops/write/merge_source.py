@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
+from tidelake.ops.write.frames import plain_frame
 from tidelake.ops.write.rows import arrow_batches, joined
 from tidelake.ops.write.values import check_exact_cast, unfit
 from tidelake.spec.arrow_types import from_arrow, row_to_arrow, to_arrow
@@ -22,6 +24,7 @@ def typed_source(data: Any, schema: Schema) -> tuple[pa.Table, tuple[Field, ...]
     Raises:
         InvalidInputError: the data holds no rows, has a column twice, or one that no table could hold.
     """
+    data = plain_frame(data)
     batches = list(arrow_batches(data, schema))
     if batches:
         table = joined(batches)
@@ -30,7 +33,7 @@ def typed_source(data: Any, schema: Schema) -> tuple[pa.Table, tuple[Field, ...]
     else:
         table = row_to_arrow(schema.fields).empty_table()
     names = table.schema.names
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise InvalidInputError(
             "data has a column twice", code="column-duplicate", column=twice, hint="rename or drop one of the two"

@@ -30,11 +30,11 @@ from tidelake.files.options import FileOptions
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import read_data_file
-from tidelake.ops.read.keyed import KeyedRequest, Merging
+from tidelake.ops.read.keyed import KeyedRequest
 from tidelake.ops.scan.planner import find_live
 from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, in_arrival_order, staged_entries
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.admission import Admission, try_retraction
+from tidelake.ops.write.admission import Admission
 from tidelake.ops.write.bucket_counts import count_entries
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
@@ -82,9 +82,7 @@ class StagingWriter:
             UnsupportedError: the table is of a kind that is not written yet.
         """
         self._store, self._paths = store, paths
-        self._admission = Admission(options)
-        self._plan = Merging(store.schema, options).buffer_plan()
-        self._tried = False
+        self._admission = Admission(store.schema, options)
         self._files = _staging(FileOptions.parse(options), store.schema, user or "", store.env.ids.random())
         self._uuid, self._numbers = store.env.ids.uuid(), itertools.count()
         self._open: dict[bytes, KeyedWriter] = {}
@@ -103,13 +101,11 @@ class StagingWriter:
 
         Raises:
             InvalidInputError: a key is null.
-            UnsupportedError: the merge engine cannot take anything back.
             StorageError: the storage failed.
         """
         for name in self._store.schema.primary_keys:
             if rows.column(name).null_count:
                 raise InvalidInputError("primary key is null", column=name, hint="give every row a key")
-        self._tried = self._tried or try_retraction(rows, self._plan)
         numbers, names = partitions_of(rows, self._store.schema)
         whole = pa.Table.from_batches([rows])
         whole = whole.append_column(SEQUENCE, pa.array(np.full(rows.num_rows, _NO_SEQUENCE, np.int64)))
@@ -207,7 +203,7 @@ def refuse_waiting(store: TableStore, where: Predicate) -> None:
     Raises:
         InvalidInputError: some do.
     """
-    live = find_live(store, store.snapshots.latest(), where, store.schema)
+    live = store.snapshots.on_newest(lambda newest: find_live(store, newest, where, store.schema))
     waiting = 0 if live is None else staged_entries(live.entries).num_rows
     if waiting:
         raise InvalidInputError(
@@ -244,7 +240,7 @@ class DecidingWriter:
         self._rescale = rescale
         self._overwrite = overwrite
         self._postpone = PostponeOptions.parse(options)
-        self._admission = Admission(options)
+        self._admission = Admission(store.schema, options)
         self._room = min(KeyedWriteOptions.parse(options).block_bytes, self._postpone.target_bytes)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -356,11 +352,10 @@ def plan_rescales(store: TableStore, options: Mapping[str, str], sizes: Sizes) -
     Raises:
         FormatError: the metadata of the table is damaged.
     """
-    snapshot = store.snapshots.latest()
-    if snapshot is None:
+    entries = store.snapshots.on_newest(lambda newest: count_entries(store, newest) if newest else None)
+    if entries is None:
         return {}
     postpone = PostponeOptions.parse(options)
-    entries = count_entries(store, snapshot)
     there = bucket_counts(entries.filter(pc.greater_equal(entries.column("bucket"), 0)), postpone)
     found = {
         partition: postpone.more_buckets_for(there[partition], rows=rows, size=size)

@@ -13,31 +13,35 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 from tidelake.errors import (
     InvalidInputError,
+    NotFoundError,
     StorageError,
 )
 from tidelake.notebook import html_card, html_table, plain
-from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
 from tidelake.ops.compact.buckets import Choice, Job, live_buckets
-from tidelake.ops.compact.publish import remove_files
 from tidelake.ops.compact.vectors import index_files_of
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.append import AppendWriter
+from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.verbs import Target
 from tidelake.spec.index_manifest import IndexFile
+from tidelake.store.snapshots import EXPIRED
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """Told how many of how many partitions are done."""
 _SHOWN_MAX: Final = 20
+_ATTEMPTS: Final = 10
+"""Plans of a rescale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,23 @@ def rescale_options(options: Mapping[str, str], plan: RescalePlan) -> dict[str, 
     }
 
 
+def rescaled_anew(attempt: Callable[[], T]) -> T:
+    """Plan a rescale and carry it out, again while what it was planned on expires.
+
+    Raises:
+        CommitConflictError: others changed the partitions meanwhile; nothing was changed.
+        NotFoundError: what was planned on expired every time; nothing was changed.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except NotFoundError as error:
+            # Strict mode cannot tell what changed since the plan where a snapshot since then is gone.
+            if error.code not in ("snapshot-not-found", EXPIRED):
+                raise
+    return attempt()
+
+
 def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Progress | None = None) -> CommitResult:
     """Write the rows of the planned partitions to their new buckets and commit them; `job` has `rescale_options`.
 
@@ -170,22 +191,19 @@ def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Pro
     messages: list[CommitMessage] = []
     try:
         for number, each in enumerate(plan.partitions, start=1):
-            messages += _rewritten(job, each, plan.bucket_num)
+            messages += _rewritten(job, each)
             if progress:
                 progress(number, len(plan.partitions))
-    except BaseException:
-        remove_files(job, messages)
-        raise
-    indexes = index_files_of(job.store, job.store.snapshots.get(plan.snapshot_id))
-    gone = [
-        _taken_out(split, indexes.get((split.partition, split.bucket), ()))
-        for each in plan.partitions
-        for split in each.buckets
-    ]
-    try:
+        with job.store.snapshots.held_to(plan.snapshot_id):
+            indexes = index_files_of(job.store, job.store.snapshots.get(plan.snapshot_id))
+        gone = [
+            _taken_out(split, indexes.get((split.partition, split.bucket), ()))
+            for each in plan.partitions
+            for split in each.buckets
+        ]
         return committer.commit(Committable(messages=(*gone, *messages), operation="OVERWRITE"))
-    except REFUSALS:
-        remove_files(job, messages)
+    except BaseException:
+        committer.discard(messages)
         raise
 
 
@@ -199,7 +217,7 @@ def _taken_out(split: Split, indexes: tuple[IndexFile, ...]) -> CommitMessage:
     )
 
 
-def _rewritten(job: Job, partition: RescaledPartition, count: int) -> list[CommitMessage]:
+def _rewritten(job: Job, partition: RescaledPartition) -> list[CommitMessage]:
     """The new files of a partition; of a primary-key table on its lowest level, where no reader has to merge them."""
     schema = job.store.schema
     request = ReadRequest(schema=schema, columns=schema.names)
@@ -207,9 +225,8 @@ def _rewritten(job: Job, partition: RescaledPartition, count: int) -> list[Commi
     try:
         for batch in read_rows(job.store, _in_order(partition, keyed=job.is_keyed), request, job.options):
             writer.write(batch)
-        if not isinstance(writer, AppendWriter):
-            for bucket in range(count):
-                writer.compact(partition.buckets[0].partition, bucket, full=True)
+        if isinstance(writer, KeyedTableWriter):
+            writer.compact_written(full=True)
         return [_folded(job, message) for message in writer.prepare()]
     except BaseException:
         writer.abort()

@@ -6,7 +6,7 @@ All buckets of a block are looked up at once, from one state of the table. Nothi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -82,6 +82,27 @@ def restore_places(
         top = max((file.max_sequence for file in live), default=-1)
         found[place] = Restored(live, totals.get(place[0]), max(top, floor) + 1, indexes.get(place, ()))
     return found
+
+
+def sequence_floors(
+    store: TableStore, snapshot: Snapshot | None, partitions: frozenset[bytes], options: Mapping[str, str]
+) -> Callable[[Place], int]:
+    """The greatest sequence number of every bucket of some partitions at a snapshot; -1 where there is none.
+
+    Raises:
+        FormatError: the metadata of the table is damaged.
+    """
+    told = _told(snapshot, options)
+    if snapshot is None:
+        return lambda _: told
+    chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
+    columns = ("partition", "bucket", "max_sequence")
+    metas = data_manifests(store.manifests, snapshot)
+    entries = live_entries(store.manifests, metas, partitions=chosen, columns=columns)
+    grouped = entries.group_by(["partition", "bucket"], use_threads=False).aggregate([("max_sequence", "max")])
+    rows = (grouped.column(name).to_pylist() for name in ("partition", "bucket", "max_sequence_max"))
+    tops = {(partition, bucket): max(top, told) for partition, bucket, top in zip(*rows, strict=True)}
+    return lambda place: tops.get(place, told)
 
 
 def _totals(entries: pa.Table) -> dict[bytes, int]:

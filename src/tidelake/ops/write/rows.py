@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
+from tidelake.ops.write.frames import is_of, plain_frame
 from tidelake.ops.write.values import check_exact_cast, fit_column, unfit
 from tidelake.spec.arrow_types import from_arrow, row_to_arrow, to_arrow
 from tidelake.spec.schema import Schema
@@ -29,6 +32,7 @@ def as_table(data: Any) -> pa.Table:
     Raises:
         InvalidInputError: the data holds no rows or no columns, or a table cannot hold one of them.
     """
+    data = plain_frame(data)
     table = data if isinstance(data, pa.Table) else joined(list(_arrow_batches(data, {})))
     for index, column in enumerate(table.schema):
         try:
@@ -91,7 +95,8 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema | None = No
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _arrow_batches(data: Any, fields: Fields) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(given: Any, fields: Fields) -> Iterator[pa.RecordBatch]:
+    data = plain_frame(given)
     if isinstance(data, pa.Table):
         yield from data.to_batches(max_chunksize=BATCH_ROWS)
     elif isinstance(data, pa.RecordBatch):
@@ -99,23 +104,45 @@ def _arrow_batches(data: Any, fields: Fields) -> Iterator[pa.RecordBatch]:
     elif isinstance(data, pa.RecordBatchReader):
         yield from _read(data)
     elif hasattr(data, "__arrow_c_stream__"):
-        yield from _read(pa.RecordBatchReader.from_stream(data))
+        yield from _read(arrow_stream(data))
     elif hasattr(data, "__arrow_c_array__"):
-        yield pa.record_batch(data)
+        yield _arrow_batch(data)
     elif hasattr(data, "to_arrow") and callable(data.to_arrow):
         yield from _arrow_batches(data.to_arrow(), fields)
-    elif type(data).__module__.partition(".")[0] == "pandas":
-        yield from _from_pandas(data)
     elif isinstance(data, Mapping):
         yield from _from_columns(data, fields)
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         yield from _from_items(data, fields)
     else:
-        raise InvalidInputError(
-            "data is of a kind that holds no rows",
-            got=type(data).__name__,
-            hint="give Arrow, Polars or pandas data, a list of dicts, or an iterable of Arrow batches",
-        )
+        raise _no_rows(data)
+
+
+def arrow_stream(data: Any) -> pa.RecordBatchReader:
+    """The stream of batches that an object of another library offers.
+
+    Raises:
+        InvalidInputError: it offers single values, not rows.
+    """
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowException as cause:
+        raise _no_rows(data, str(cause)) from cause
+
+
+def _arrow_batch(data: Any) -> pa.RecordBatch:
+    try:
+        return pa.record_batch(data)
+    except (pa.ArrowException, TypeError, ValueError) as cause:
+        raise _no_rows(data, str(cause)) from cause
+
+
+def _no_rows(data: Any, cause: str | None = None) -> InvalidInputError:
+    return InvalidInputError(
+        "data is of a kind that holds no rows",
+        got=type(data).__name__,
+        cause=cause and cause.splitlines()[0][:200],
+        hint="give Arrow, Polars or pandas data, a list of dicts, or an iterable of Arrow batches",
+    )
 
 
 def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -131,27 +158,15 @@ def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ) from cause
 
 
-def _from_pandas(frame: Any) -> Iterator[pa.RecordBatch]:
-    try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as cause:
-        raise InvalidInputError(
-            "frame cannot be turned into rows",
-            code="value-type",
-            cause=str(cause).splitlines()[0][:200],
-            hint="give every column values of one type",
-        ) from cause
-    yield from table.to_batches(max_chunksize=BATCH_ROWS)
-
-
 def _from_items(items: Iterable[Any], fields: Fields) -> Iterator[pa.RecordBatch]:
     rows: list[Mapping[str, Any]] = []
-    for item in items:
+    for given in items:
+        item = _named(given, fields) if isinstance(given, tuple) else given
         if isinstance(item, Mapping):
             rows.append(item)
             if len(rows) < BATCH_ROWS:
                 continue
-        elif not (isinstance(item, pa.RecordBatch | pa.Table) or hasattr(item, "__arrow_c_stream__")):
+        elif not (hasattr(item, "__arrow_c_stream__") or is_of("pandas", item) or is_of("polars", item)):
             raise InvalidInputError(
                 "row is no mapping", got=type(item).__name__, hint="write rows as dicts: {'id': 1, 'name': 'a'}"
             )
@@ -162,6 +177,23 @@ def _from_items(items: Iterable[Any], fields: Fields) -> Iterator[pa.RecordBatch
             yield from _arrow_batches(item, fields)
     if rows:
         yield from _from_rows(rows, fields)
+
+
+def _named(row: tuple[Any, ...], fields: Fields) -> Mapping[str, Any]:
+    """A row by the names it brings along, or else by the order of the table's columns."""
+    names = getattr(row, "_fields", None) or getattr(row, "__fields__", None) or tuple(fields)
+    if not names:
+        raise InvalidInputError(
+            "values of a row have no names", hint="write rows as dicts, or create the table with a schema first"
+        )
+    if len(names) != len(row):
+        raise InvalidInputError(
+            "row has another number of values than the table has columns",
+            values=len(row),
+            columns=", ".join(names),
+            hint="give a value for every column, None for a missing one, or write rows as dicts",
+        )
+    return dict(zip(names, row, strict=True))
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]], fields: Fields) -> Iterator[pa.RecordBatch]:
@@ -194,12 +226,53 @@ def _array(name: str, values: Any, column: Field | None) -> pa.Array | pa.Chunke
     known = None if column is None else to_arrow(column.type)
     try:
         given = values if hasattr(values, "__len__") else list(values)
+        if known is not None and _holds_decimal(known):
+            if hasattr(given, "dtype"):
+                return check_exact_cast(pa.array(given), known)
+            given = [_with_decimals(value, known) for value in given]
         array = pa.array(given, known)
         if known is not None:
             _check_exact(given, known)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
         raise unfit(name, "any" if column is None else column.type, str(cause)) from cause
     return array
+
+
+def _holds_decimal(dtype: pa.DataType) -> bool:
+    return pa.types.is_decimal(dtype) or any(_holds_decimal(dtype.field(each).type) for each in range(dtype.num_fields))
+
+
+def _with_decimals(value: Any, known: pa.DataType) -> Any:
+    """A value whose floats and texts are decimals where the type wants that, at every depth.
+
+    A float is the shortest decimal that reads as it, the same as in a frame. Digits that do not fit are refused later.
+    """
+    kinds = pa.types
+    if value is None or not _holds_decimal(known):
+        return value
+    if kinds.is_decimal(known):
+        if isinstance(value, str):
+            return _decimal(value)
+        return _decimal(repr(float(value))) if isinstance(value, float | np.floating) else value
+    if kinds.is_struct(known) and isinstance(value, Mapping):
+        types = {field.name: field.type for field in known}
+        return {name: _with_decimals(each, types.get(name, pa.null())) for name, each in value.items()}
+    if kinds.is_map(known) and not isinstance(value, (str, bytes)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_with_decimals(k, known.key_type), _with_decimals(v, known.item_type)) for k, v in pairs]
+    if (kinds.is_list(known) or kinds.is_fixed_size_list(known)) and not isinstance(value, (str, bytes)):
+        return [_with_decimals(each, known.value_type) for each in value]
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        found = Decimal(text)
+    except InvalidOperation as cause:
+        raise ValueError(f"{text[:40]!r} is not a number") from cause
+    if not found.is_finite():
+        raise ValueError(f"{text[:40]} is not a number that a DECIMAL holds")
+    return found
 
 
 def _check_exact(values: Any, known: pa.DataType) -> None:

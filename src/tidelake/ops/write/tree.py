@@ -115,8 +115,13 @@ class Tree:
         """
         if self.running is None or not (wait or self.running.task.done()):
             return
-        running, self.running = self.running, None
-        increment = running.task.result()
+        running = self.running
+        try:
+            increment = running.task.result()
+        except Exception:
+            self.running = None
+            raise
+        self.running = None  # only now: after an interrupt it still runs, and `discard` has to wait for it
         self.planned_on = min(self.planned_on, running.base_snapshot_id)
         files = self.bucket.merging.files
         self.levels = self.levels.apply(files(increment.before), files(increment.after))

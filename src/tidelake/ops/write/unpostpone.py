@@ -9,14 +9,13 @@ Invariant: at every snapshot each row is staged or in a bucket, never both and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError, FormatError, NotFoundError
-from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
 from tidelake.ops.compact.buckets import EVERYTHING, Choice, Job, chosen_entries
@@ -117,13 +116,27 @@ def run_replay(
                 raise
             continue  # another job replaced a file and expired it while it was read
         try:
-            return committer_for(plan).commit(Committable(messages=tuple(messages)))
-        except REFUSALS as error:
-            remove_files(job, messages)
-            overtaken = isinstance(error, CommitConflictError) and error.code in _OVERTAKEN
-            if attempt == _ROUNDS_MAX or not overtaken:
+            return _committed(job, committer_for, plan, messages)
+        except CommitConflictError as error:
+            if attempt == _ROUNDS_MAX or error.code not in _OVERTAKEN:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _committed(
+    job: Job, committer_for: Callable[[ReplayPlan], Committer], plan: ReplayPlan, messages: Sequence[CommitMessage]
+) -> CommitResult:
+    """Commit what was replayed; what was written for it is removed if that fails for certain."""
+    committer: Committer | None = None
+    try:
+        committer = committer_for(plan)
+        return committer.commit(Committable(messages=tuple(messages)))
+    except BaseException:
+        if committer is None:
+            remove_files(job, messages)
+        else:
+            committer.discard(messages)
+        raise
 
 
 def _replayed(
@@ -146,19 +159,15 @@ class _InProcess:
                     writer.write(rows, kinds)
                 if progress:
                     progress(number, len(plan.staged))
-            for partition, bucket in _touched(plan) if full else plan.due:
+            for partition, bucket in plan.due:
                 writer.compact(partition, bucket, full=full)
+            if full:
+                writer.compact_written(full=True)
             written = writer.prepare()
         except BaseException:
             writer.abort()
             raise
         return [folded(job, message) for message in written]
-
-
-def _touched(plan: ReplayPlan) -> list[tuple[bytes, int]]:
-    """Every bucket that has rows or gets some."""
-    fresh = {(split.partition, bucket) for split in plan.staged for bucket in range(plan.counts[split.partition])}
-    return sorted(fresh | set(plan.due))
 
 
 def _taken_out(split: Split) -> CommitMessage:

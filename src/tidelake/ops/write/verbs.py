@@ -1,33 +1,31 @@
 """The write verbs of tables, whole: rows in, one commit out.
 
-Rows are checked and written before anything is committed. If writing fails, what was written is removed. If the commit
-is refused, its files are removed too, unless there is any doubt whether it happened.
+Rows are checked and written before anything is committed. If writing fails, or is interrupted, what was written is
+removed. If the commit fails, its files are removed too, unless there is any doubt whether it happened. Once it is
+published the verb succeeds, whatever happens afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    StorageError,
-)
+from tidelake.errors import CommitConflictError, CommitUnknownError, InvalidInputError, NotFoundError
 from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate
 from tidelake.files.options import FileOptions
-from tidelake.ops.commit.abort import REFUSALS
 from tidelake.ops.commit.committer import Committer, Guard
 from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
+from tidelake.ops.commit.outcome import compaction_warning, name_published, without_compaction_warning
 from tidelake.ops.commit.overwrite import static_filter
+from tidelake.ops.commit.rebase import Reassigner
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.options import BucketOptions, SplitOptions
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate, PartitionSet
@@ -35,13 +33,18 @@ from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.planner import Plan, never, plan_append
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.append import AppendWriter
+from tidelake.ops.write.frames import is_of
 from tidelake.ops.write.kinds import batches_with_kinds
 from tidelake.ops.write.rowlevel import ROWS_CHANGED, delete_rows, rewrite_matching
 from tidelake.ops.write.rows import conform
-from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.ops.write.values import fit_column
+from tidelake.spec.arrow_types import row_to_arrow, to_arrow
 from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.option_rules import bool_option
+from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.types import with_nullable
 from tidelake.store.paths import DataPaths
+from tidelake.store.snapshots import EXPIRED
 from tidelake.store.table_store import TableStore
 from tidelake.store.vectors import VectorOptions
 
@@ -55,7 +58,7 @@ TableWriter: TypeAlias = "AppendWriter | KeyedTableWriter | StagingWriter | Deci
 """Whatever writes rows of a table."""
 MODES = ("append", "overwrite", "overwrite-dynamic")
 _SOLVED_BY_A_FRESH_PLAN: Final = frozenset(
-    {ROWS_CHANGED, KEYS_MOVED, "file-deleted", "file-conflict", "key-range", "index-conflict"}
+    {ROWS_CHANGED, KEYS_MOVED, EXPIRED, "file-deleted", "file-conflict", "key-range", "index-conflict"}
 )
 _ATTEMPTS: Final = 10
 """Plans of a row-level change."""
@@ -137,7 +140,7 @@ class Target:
         return AppendWriter(self.store, self.paths, self.files, self.buckets, overwrite=overwrite)
 
     def guard(self, user: str) -> Guard | None:
-        """Who looks at a commit of this user before it is published; nobody where keys stay in their partition."""
+        """Who looks at an overwrite of some partitions before it is published; nobody where keys stay in theirs."""
         if not self.moves_keys:
             return None
         from tidelake.ops.write.cross_partition import KeysUnmoved
@@ -161,6 +164,18 @@ class Target:
 
         return InProcessRebaser(self.store, self.paths, self.files, self.thin)
 
+    def reassigner(self) -> Reassigner | None:
+        """Who puts rows where another commit has placed their keys first; nobody where there are none."""
+        if not self.is_keyed:
+            return None
+        if self.moves_keys:
+            from tidelake.ops.write.reassign_keys import KeyReassigner
+
+            return KeyReassigner(self.store, self.paths, self.options, self.files, self.thin)
+        from tidelake.ops.write.reassign import BucketReassigner
+
+        return BucketReassigner(self.store, self.paths, self.options, self.files, self.thin)
+
 
 def run_write(
     target: Target,
@@ -182,13 +197,13 @@ def run_write(
     repeated = begin_write(target, committer, mode=mode, partition=partition, identifier=identifier)
     if repeated is not None:
         return repeated
-    attempts = _ATTEMPTS if target.moves_keys and _comes_again(data) else 1
+    attempts = _ATTEMPTS if _comes_again(data) else 1
     for attempt in range(1, attempts + 1):
-        messages = _rows_written(target, committer, data, mode, identifier, row_kind)
         try:
+            messages = _rows_written(target, committer, data, mode, identifier, row_kind)
             return commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
-        except CommitConflictError as error:
-            if attempt == attempts or error.code != KEYS_MOVED:
+        except (CommitConflictError, NotFoundError) as error:
+            if attempt == attempts or error.code not in (KEYS_MOVED, EXPIRED):
                 raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -212,7 +227,7 @@ def _comes_again(data: Any) -> bool:
     """Whether rows can be read twice: streams and generators cannot."""
     if isinstance(data, (pa.Table, pa.RecordBatch, Mapping, Sequence)):
         return True
-    return type(data).__module__.partition(".")[0] in ("pandas", "polars")
+    return is_of("pandas", data) or is_of("polars", data)
 
 
 def begin_write(
@@ -244,9 +259,8 @@ def commit_write(
     mode: str,
     partition: Mapping[str, object] | None = None,
     identifier: int | None = None,
-    guard: Guard | None = None,
 ) -> CommitResult:
-    """Commit what writers prepared for one write; `guard` is asked before an append is published.
+    """Commit what writers prepared for one write.
 
     Raises:
         CommitConflictError: others changed the same files; what was prepared is removed.
@@ -254,9 +268,9 @@ def commit_write(
     """
     number = BATCH_IDENTIFIER if identifier is None else identifier
     if mode != "append" and target.moves_keys and (partition or mode == "overwrite-dynamic"):
-        _refuse_keys_elsewhere(target, committer, messages, partition, number)
+        _refuse_keys_elsewhere(target, committer, messages, partition)
     committable = Committable(messages=tuple(messages), identifier=number, operation=None)
-    return made_visible(target, committer, _commit(committer, committable, mode, partition, guard))
+    return made_visible(target, committer, _commit(committer, committable, mode, partition))
 
 
 def _refuse_keys_elsewhere(
@@ -264,7 +278,6 @@ def _refuse_keys_elsewhere(
     committer: Committer,
     messages: Sequence[CommitMessage],
     partition: Mapping[str, object] | None,
-    identifier: int,
 ) -> None:
     """An overwrite of some partitions must not bring keys that live in others."""
     from tidelake.ops.write.cross_partition import refuse_keys_elsewhere
@@ -272,27 +285,34 @@ def _refuse_keys_elsewhere(
     schema = target.store.schema
     touched = PartitionSet(frozenset(each.partition for each in messages), tuple(schema.partition_types))
     replaced = static_filter(schema, partition) if partition else touched
-    try:
+    with or_discard(committer, messages):
         refuse_keys_elsewhere(target.store, target.paths, target.options, messages, replaced)
-    except BaseException:
-        discard(committer, messages, identifier)
-        raise
 
 
 def made_visible(target: Target, committer: Committer, result: CommitResult, *, waiting: bool = False) -> CommitResult:
-    """Compact where rows of level 0 are not read and an earlier life, a lost race or (`waiting`) this job left them."""
-    if target.is_keyed and (result.repeated or result.compaction_lost or waiting):
-        from tidelake.lsm.engines.build import MergeOptions
-        from tidelake.ops.compact.buckets import Job
-        from tidelake.ops.compact.table import run_compaction
-        from tidelake.ops.write.keyed import KeyedWriteOptions
+    """Compact where rows of level 0 are not read and an earlier life, a lost race or (`waiting`) this job left them.
 
-        hidden = MergeOptions.parse(target.options).needs_lookup
-        if hidden and not KeyedWriteOptions.parse(target.options).write_only:
-            with suppress(CommitConflictError):  # the rows are committed, and whoever won compacts them next
-                job = Job(target.name, target.store, target.paths, target.options, target.thin)
-                run_compaction(job, committer)
-    return result
+    The rows are committed: where they stay hidden the result says so.
+    """
+    if not target.is_keyed or not (result.repeated or result.compaction_lost or waiting):
+        return result
+    from tidelake.lsm.engines.build import MergeOptions
+    from tidelake.ops.compact.buckets import Job
+    from tidelake.ops.compact.table import run_compaction
+    from tidelake.ops.write.keyed import KeyedWriteOptions
+
+    hidden = MergeOptions.parse(target.options).needs_lookup
+    if not hidden or KeyedWriteOptions.parse(target.options).write_only:
+        return result
+    seen = without_compaction_warning(result)
+    try:
+        run_compaction(Job(target.name, target.store, target.paths, target.options, target.thin), committer)
+    except Exception as error:  # noqa: BLE001 - the rows are committed, whatever it is
+        return replace(seen, warnings=(*seen.warnings, compaction_warning(error, hides=True)))
+    except BaseException as interrupt:
+        name_published(interrupt, result.snapshot_ids)
+        raise
+    return seen
 
 
 def check_mode(mode: str) -> None:
@@ -314,22 +334,28 @@ def _commit(
     committable: Committable,
     mode: str,
     partition: Mapping[str, object] | None,
-    guard: Guard | None = None,
 ) -> CommitResult:
-    try:
+    with or_discard(committer, committable.messages):
         if mode == "append":
-            return committer.commit(replace(committable, operation="WRITE"), guard=guard)
+            return committer.commit(replace(committable, operation="WRITE"))
         dynamic = mode == "overwrite-dynamic"
         return committer.overwrite(replace(committable, operation="OVERWRITE"), partition, dynamic=dynamic)
-    except REFUSALS:
-        discard(committer, committable.messages, committable.identifier)
+
+
+@contextmanager
+def or_discard(committer: Committer, messages: Sequence[CommitMessage]) -> Iterator[None]:
+    """Do something with files that are written; if it fails or is interrupted they are removed, as far as is certain.
+
+    The one handler of all verbs: what they wrote is known to them alone, and nobody offers it again.
+    """
+    try:
+        yield
+    except CommitUnknownError:
+        raise  # nothing is removed, whoever it was that could not tell
+    except BaseException as error:
+        committer.note_interrupt(error)  # also where it came between two steps of the verb
+        committer.discard(messages)
         raise
-
-
-def discard(committer: Committer, messages: Sequence[CommitMessage], identifier: int = BATCH_IDENTIFIER) -> None:
-    """Remove files that nobody will commit, as far as the storage lets us; the error on its way matters more."""
-    with suppress(StorageError):
-        committer.abort(messages, identifier=identifier)
 
 
 def run_delete(target: Target, committer: Committer, where: Predicate) -> CommitResult:
@@ -347,7 +373,7 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
     if target.is_keyed:
         from tidelake.ops.write.keyed_verbs import deletions_win, watched
 
-        wins = deletions_win(target.options)
+        wins = deletions_win(target.store.schema, target.options)
         return _change_keyed(target, committer, where, "-D" if wins else None, watched(target.options, "-D"))
 
     def attempt() -> CommitResult:
@@ -355,7 +381,7 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
         if marks_rows(target, plan):
             return _change_marked(target, committer, where, plan)
         found = rewrite_matching(target.store, target.paths, plan.splits, where, delete_rows, target.files)
-        return replace(commit_rows(committer, found.messages, "DELETE"), rows=found.rows)
+        return replace(commit_rows(target, committer, found.messages, "DELETE"), rows=found.rows)
 
     return planned_again(attempt)
 
@@ -363,13 +389,15 @@ def run_delete(target: Target, committer: Committer, where: Predicate) -> Commit
 def planned_again(attempt: Callable[[], T]) -> T:
     """Plan and commit a row-level change, again and again while others change the same rows or files first.
 
+    Also while the snapshot that was planned on expires before its rows were read.
+
     Raises:
         CommitConflictError: they did every time, or the conflict is one that a fresh plan does not solve.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
             return attempt()
-        except CommitConflictError as error:
+        except (CommitConflictError, NotFoundError) as error:
             if error.code not in _SOLVED_BY_A_FRESH_PLAN:
                 raise
     return attempt()
@@ -378,19 +406,25 @@ def planned_again(attempt: Callable[[], T]) -> T:
 def _drop_whole(target: Target, committer: Committer, where: Predicate) -> CommitResult | None:
     """Delete by the metadata alone; None where the condition has to look at rows."""
     store, keys = target.store, tuple(target.store.schema.partition_keys)
-    snapshot = store.snapshots.latest()
     looks_at_rows = bool(where.columns() - set(keys))
-    if looks_at_rows or snapshot is None or bool_option(target.options, "delete.force-produce-changelog"):
+    if looks_at_rows or bool_option(target.options, "delete.force-produce-changelog"):
         return None
     partitions: PartitionFilter = EVERY_PARTITION
     if where.columns():
         partitions = PartitionPredicate(where, keys, tuple(store.schema.partition_types))
-    metas = data_manifests(store.manifests, snapshot)
-    if never(where) or not live_entries(store.manifests, metas, partitions=partitions, columns=("bucket",)).num_rows:
+
+    def count_files(snapshot: Snapshot | None) -> int | None:
+        if snapshot is None:
+            return None
+        metas = data_manifests(store.manifests, snapshot)
+        return len(live_entries(store.manifests, metas, partitions=partitions, columns=("bucket",)))
+
+    files = store.snapshots.on_newest(count_files)
+    if files is None:
+        return None
+    if never(where) or not files:
         return CommitResult()
-    done = committer.drop_partitions(partitions) if where.columns() else committer.truncate()
-    counts = (store.snapshots.get(snapshot_id).delta_record_count or 0 for snapshot_id in done.snapshot_ids)
-    return replace(done, rows=-sum(counts))
+    return committer.drop_partitions(partitions) if where.columns() else committer.truncate()
 
 
 def _change_keyed(
@@ -424,9 +458,27 @@ def _change_keyed(
         if found is None:
             found = CopyOnWrite(store, paths, options, MatchingRows(where, change), target.thin).prepare()
         guard = Unchanged(store, paths, options, found.snapshot_id)
-        return replace(commit_rows(committer, found.messages, operation, guard), rows=found.rows)
+        return replace(commit_rows(target, committer, found.messages, operation, guard), rows=found.rows)
 
     return planned_again(attempt)
+
+
+def check_assignments(target: Target, assignments: Mapping[str, Scalar]) -> None:
+    """Refuse what an update could do to no row, without a look at one.
+
+    Raises:
+        InvalidInputError: a column does not exist or may not change, or the type of a value does not fit it.
+    """
+    schema = target.store.schema
+    for name, value in assignments.items():
+        column = schema.field(name)
+        nothing = {each: pa.nulls(0, to_arrow(schema.field(each).type)) for each in value.columns()}
+        nullable = replace(column, type=with_nullable(column.type, True), default=None)
+        fit_column(evaluate_scalar(value, nothing, 0), nullable, to_arrow(column.type), 0)
+    if target.is_keyed:
+        from tidelake.ops.write.keyed_verbs import check_update
+
+        check_update(schema, assignments, target.options)
 
 
 def run_update(
@@ -475,12 +527,9 @@ def run_update(
         found = rewrite_matching(target.store, target.paths, plan.splits, where, change, target.files)
         messages = found.messages
         if moving and messages:
-            try:
+            with or_discard(committer, messages):
                 messages += _moved_rows(target, plan.splits, where, updated)
-            except BaseException:
-                discard(committer, messages)
-                raise
-        return replace(commit_rows(committer, messages, "UPDATE"), rows=found.rows)
+        return replace(commit_rows(target, committer, messages, "UPDATE"), rows=found.rows)
 
     return planned_again(attempt)
 
@@ -511,14 +560,16 @@ def plan_rewrite(target: Target, where: Predicate | None) -> Plan:
     Raises:
         CommitConflictError: the table has rows of a newer schema than this job knows.
     """
-    plan = plan_append(
-        target.store,
-        target.store.snapshots.latest(),
-        schema=target.store.schema,
-        paths=target.paths,
-        where=where,
-        options=SplitOptions.parse(target.options),
-        buckets=target.buckets,
+    plan = target.store.snapshots.on_newest(
+        lambda newest: plan_append(
+            target.store,
+            newest,
+            schema=target.store.schema,
+            paths=target.paths,
+            where=where,
+            options=SplitOptions.parse(target.options),
+            buckets=target.buckets,
+        )
     )
     _refuse_newer(target, plan.splits)
     return plan
@@ -551,9 +602,9 @@ def _change_marked(
     except BaseException:
         if writer is not None:
             writer.abort()
-        discard(committer, messages)
+        committer.discard(messages)
         raise
-    result = commit_rows(committer, messages, "DELETE" if change is None else "UPDATE")
+    result = commit_rows(target, committer, messages, "DELETE" if change is None else "UPDATE")
     return replace(result, rows=marks.rows)
 
 
@@ -578,9 +629,15 @@ def _refuse_newer(target: Target, splits: Sequence[Split]) -> None:
 
 
 def commit_rows(
-    committer: Committer, messages: tuple[CommitMessage, ...], operation: str, guard: Guard | None = None
+    target: Target,
+    committer: Committer,
+    messages: tuple[CommitMessage, ...],
+    operation: str,
+    guard: Guard | None = None,
+    *,
+    waiting: bool = False,
 ) -> CommitResult:
-    """Commit a row-level change; nothing is published without messages.
+    """Commit a row-level change; nothing is published without messages. `waiting` rows are to be compacted then.
 
     Raises:
         CommitConflictError: others changed the same rows or files first; what was written is removed.
@@ -588,8 +645,6 @@ def commit_rows(
     """
     if not messages:
         return CommitResult()
-    try:
-        return committer.commit(Committable(messages=messages, operation=operation), guard=guard)
-    except REFUSALS:
-        discard(committer, messages)
-        raise
+    with or_discard(committer, messages):
+        done = committer.commit(Committable(messages=messages, operation=operation), guard=guard)
+    return made_visible(target, committer, done, waiting=waiting)

@@ -152,6 +152,21 @@ def test_versions_become_one_value(name: str, dtype: str, versions: list[Any], e
             [row(1, 2), row(2, 0)],
         ),
         ("nested_update", TABLE, [[row(1), row(2)], ("-", [row(2, 9, "z")])], {"nested_key": "k"}, [row(1)]),
+        # A late row is the older side as it was written, so it may have a key twice; null is a key like others.
+        (
+            "nested_update",
+            TABLE,
+            [[], ("older", [row(None, 0, "a"), row(None, None, "b")])],
+            {"nested_key": "k", "nested_sequence_field": "s", "count_limit": "2"},
+            [row(None, 0, "a")],
+        ),
+        (
+            "nested_update",
+            TABLE,
+            [None, ("older", [row(None, 0, "a"), row(None, None, "b"), row(1)]), ("-", [])],
+            {"nested_key": "k", "nested_sequence_field": "s"},
+            [row(None, None, "b"), row(1)],
+        ),
         (
             "nested_update",
             TABLE,

@@ -157,9 +157,19 @@ def combined(previous, *made, by_file: bool) -> list[str]:
     return [entry.file.file_name for entry in combine_index(previous, made, vectors_by_file=by_file)]
 
 
-def test_a_hash_index_replaces_that_of_its_bucket():
+def test_a_hash_index_replaces_the_one_of_its_bucket_that_it_names():
     previous = [index_entry(HASHES), index_entry(replace(HASHES, file_name="other"), bucket=1)]
-    assert combined(previous, change(ADD, replace(HASHES, file_name="h2")), by_file=False) == ["h2", "other"]
+    made = (change(ADD, replace(HASHES, file_name="h2")), change(DELETE, HASHES))
+    assert sorted(combined(previous, *made, by_file=False)) == ["h2", "other"]
+
+
+@pytest.mark.parametrize("named", [None, "h0"])
+def test_a_hash_index_that_names_another_or_none_where_one_is_drops_keys_and_is_refused(named):
+    made = [change(ADD, replace(HASHES, file_name="h2"))]
+    made += [] if named is None else [change(DELETE, replace(HASHES, file_name=named))]
+    with pytest.raises(CommitConflictError) as caught:
+        combine_index([index_entry(HASHES)], made, vectors_by_file=False)
+    assert caught.value.code == "index-conflict"
 
 
 def test_the_vectors_of_a_bucket_are_replaced_and_others_stay():

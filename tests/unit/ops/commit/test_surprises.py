@@ -27,7 +27,7 @@ from tidelake.spec.avro import parse_container
 from tidelake.spec.snapshot import Snapshot
 from tidelake.table import Table
 from tidelake.testing import FakeClock
-from unit.ops.kit import committer, compaction, file, message, names, new_table, other_handle
+from unit.ops.kit import committer, compaction, file, message, names, new_table, other_handle, with_foreign_options
 
 Act = Callable[[], object]
 
@@ -123,6 +123,9 @@ class Interrupted:
             self.lost -= 1
             raise CommitUnknownError("answer was lost", snapshot_id=candidate.id)
         return outcome
+
+    def left_nothing(self, candidate: Snapshot) -> bool:
+        return FileSystemPublisher(self.table.store.snapshots).left_nothing(candidate)
 
 
 def test_a_batch_commit_repeated_after_a_lost_answer_does_not_double_the_rows():
@@ -292,10 +295,11 @@ def test_a_branch_given_for_one_use_is_the_one_that_is_read_and_written():
 
 
 def test_a_commit_to_another_branch_than_the_option_of_the_table_says_is_refused():
-    table = new_table(branch="dev")
-    with pytest.raises(UnsupportedError) as caught:
-        table.new_commit()
-    assert caught.value.facts["option"] == "branch"
+    theirs = with_foreign_options(new_table(), {"branch": "dev"})
+    for act in (theirs.new_commit, lambda: new_table(branch="dev")):
+        with pytest.raises(UnsupportedError) as caught:
+            act()
+        assert caught.value.facts["option"] == "branch"
 
 
 # ------------------------------------------------------------------------------------------------ storage

@@ -43,7 +43,7 @@ def commit(table: Table, *, user: str | None = None, identifier: int | None = No
     clock_of(table).advance(60)
     data = {
         key: parts.pop(key)
-        for key in ("new_files", "deleted_files", "changelog_files", "new_index_files")
+        for key in ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files")
         if key in parts
     }
     message = CommitMessage(

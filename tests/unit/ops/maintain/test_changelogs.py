@@ -199,7 +199,8 @@ def test_which_changelogs_go(
 ) -> None:
     """Changelogs 1 to 6, committed at the time of their number, below snapshots up to 10."""
     retention = Retention(retain_min=retain_min, retain_max=retain_max, older_than_ms=older_than, limit=limit)
-    assert pick_changelog_end(1, 6, 10, retention, lambda each: each, consumed=consumed) == end
+    times = lambda first, last: [(number, number) for number in range(first, last + 1)]  # noqa: E731
+    assert pick_changelog_end(1, 6, 10, retention, times, consumed=consumed) == end
 
 
 def test_numbers_that_contradict_each_other_are_refused() -> None:

@@ -39,11 +39,15 @@ def ids(table) -> list[int]:
 # ------------------------------------------------------------------------------------------------ pick_end
 
 
+def each_of(known):
+    return lambda first, last: [(number, known.get(number)) for number in range(first, last + 1)]
+
+
 def picked(times, now, *, earliest=1, keep=(1, 2**31 - 1), limit=50, consumed=None, age=60 * MINUTE) -> int:
     """The end for snapshots with these commit times, numbered from the earliest."""
     known = dict(enumerate(times, start=earliest))
     retention = Retention(retain_min=keep[0], retain_max=keep[1], older_than_ms=now - age, limit=limit)
-    return pick_end(earliest, max(known), retention, known.get, consumed=consumed)
+    return pick_end(earliest, max(known), retention, each_of(known), consumed=consumed)
 
 
 def test_a_snapshot_goes_when_its_successor_is_old_enough():
@@ -74,7 +78,9 @@ def test_consumers_and_the_limit_hold_back_more_than_the_count_wants():
 def test_a_missing_snapshot_does_not_stop_the_search():
     known = {1: 0, 2: 0, 4: 0, 5: 10**9}
     retention = Retention(retain_min=1, retain_max=99, older_than_ms=10, limit=50)
-    assert pick_end(1, 5, retention, known.get, consumed=None) == 4
+    assert pick_end(1, 5, retention, each_of(known), consumed=None) == 4
+    known[5], known[4] = 10**9, 10**9
+    assert pick_end(1, 5, retention, each_of(known), consumed=None) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"retain_min": 0}, {"retain_min": 3, "retain_max": 2}, {"limit": -1}])
@@ -190,7 +196,13 @@ def test_an_index_that_a_later_snapshot_takes_back_stays(held_by):
         io.write(f"index/index-{number}", b"i")
         io.write(f"statistics/stat-{number}", b"{}")
         index = IndexFile(index_type=HASH, file_name=f"index-{number}", file_size=1, row_count=1)
-        commit(table, new_files=(new_file(table, f"f{number}"),), new_index_files=(index,))
+        replaced = () if number == 1 else (replace(index, file_name="index-1"),)
+        commit(
+            table,
+            new_files=(new_file(table, f"f{number}"),),
+            new_index_files=(index,),
+            deleted_index_files=replaced,
+        )
         table._committer(None).analyze(f"stat-{number}")
     second, latest = table.snapshot(2), table.snapshot(4)
     assert second.index_manifest != latest.index_manifest

@@ -17,6 +17,7 @@ from tidelake.errors import (
 from tidelake.ops.maintain.holders import look, moved
 from tidelake.ops.maintain.tags import plan_tag_deletion, run_tag_deletion
 from tidelake.spec.snapshot import snapshot_to_json
+from unit.ops.kit import with_foreign_options
 from unit.ops.maintain.kit import add, clock_of, commit, data_names, every_file, new_file, new_table, replaced
 
 
@@ -102,10 +103,11 @@ def test_tags_expire_by_their_lifetime_or_by_their_age():
 
 
 def test_tag_callbacks_are_refused():
-    table = new_table(tag__callbacks="com.example.Callback")
-    add(table, "a")
-    with pytest.raises(UnsupportedError, match=r"tag\.callbacks"):
-        table.create_tag("t")
+    theirs = with_foreign_options(new_table(), {"tag.callbacks": "com.example.Callback"})
+    add(theirs, "a")
+    for act in (lambda: theirs.create_tag("t"), lambda: new_table(tag__callbacks="com.example.Callback")):
+        with pytest.raises(UnsupportedError, match=r"tag\.callbacks"):
+            act()
 
 
 def test_a_renamed_tag_keeps_what_it_holds():

@@ -1,0 +1,91 @@
+"""Moments without a zone: in the local one, or in that of the Spark session, in every verb that takes a moment."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+import tidelake as tl
+from tidelake.errors import InvalidInputError
+from tidelake.io.clock import moment_ms
+from tidelake.ops.scan.travel import parse_time
+from tidelake.table import Table
+from unit.cli.kit import answer, run
+
+NOON = datetime(2026, 1, 2, 12)
+NOON_UTC_MS = 1_767_355_200_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A local zone that is five hours and three quarters ahead."""
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)  # a session that another test left does not count
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def table(kathmandu: None, tmp_path) -> Table:
+    made = tl.connect(tmp_path / "lake").create_table("db.t", {"id": "INT"})
+    for number in (1, 2, 3):
+        made.write([{"id": number}])
+    return made
+
+
+def session_in(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    session = SimpleNamespace(conf={"spark.sql.session.timeZone": zone})
+    stand_in = SimpleNamespace(SparkSession=SimpleNamespace(getActiveSession=lambda: session))
+    monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("kathmandu")
+def test_a_moment_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    local = NOON_UTC_MS - 5 * HOUR_MS - 45 * 60_000
+    assert moment_ms(NOON) == parse_time("2026-01-02 12:00:00") == local
+    assert moment_ms(NOON.replace(tzinfo=UTC)) == parse_time("2026-01-02T12:00:00Z") == NOON_UTC_MS
+    assert parse_time("2026-01-02 12:00:00+02:00") == NOON_UTC_MS - 2 * HOUR_MS
+    for zone, hours in (("UTC", 0), ("Z", 0), ("America/New_York", -5), ("+02:00", 2), ("GMT-3", -3)):
+        session_in(monkeypatch, zone)
+        assert moment_ms(NOON) == parse_time("2026-01-02 12:00:00") == NOON_UTC_MS - hours * HOUR_MS
+    session_in(monkeypatch, "Mars/Olympus")
+    with pytest.raises(InvalidInputError, match="time zone of the Spark session"):
+        moment_ms(NOON)
+
+
+def test_every_verb_takes_a_moment_by_the_local_clock(table: Table) -> None:
+    local = datetime.fromtimestamp(table.snapshot(2).time_ms / 1000, UTC).astimezone().replace(tzinfo=None)
+    first, third = local - timedelta(milliseconds=1), table.inspect.snapshots().column("commit_time")[2].as_py()
+    for moment in (local, str(local)):
+        assert table.at(timestamp=moment).count() == 2
+        assert table.rollback_to(timestamp=moment, plan_only=True).target.id == 2
+    assert table.expire_snapshots(older_than=third, retain_min=1, plan_only=True).snapshot_ids == (1,)
+    assert table.with_options({"scan.timestamp": str(local)}).count() == 2
+    between = table.with_options({"incremental-between-timestamp": f"{first},{local}"})
+    assert between.to_arrow().column("id").to_pylist() == [2]
+    streams = (
+        table.follow(start=local, poll=0, timeout=0),
+        table.with_options({"scan.timestamp": str(local)}).follow(poll=0, timeout=0),
+    )
+    for stream in streams:
+        assert [change.snapshot_id for change in stream] == [2, 3]
+    table.create_tag("kept", snapshot=1, time_retained="1 d")
+    assert table.expire_tags(older_than=local) == ()
+    assert table.expire_tags(older_than=local + timedelta(minutes=1)) == ("kept",)
+
+
+def test_times_that_are_shown_can_be_given_back(table: Table) -> None:
+    shown = table.inspect.snapshots().column("commit_time").to_pylist()
+    assert [table.at(timestamp=each).count() for each in shown] == [1, 2, 3]
+    place = ("--table-path", table.location)
+    assert answer(*place, "log")[0]["time"].endswith("+05:45")
+    assert len(answer(*place, "head", "--timestamp", str(shown[1]))) == 2
+    assert "3" in run(*place, "follow", "--start", str(shown[2]), "--timeout", "0").output
