@@ -49,13 +49,16 @@ def main(folder: str, count: int, seed: int) -> None:
         place = Path(folder) / "db.db" / kind
         for _ in range(count):
             there, last = files_of(place), table.latest_snapshot().id
+            written = None
             signal.setitimer(signal.ITIMER_REAL, max(0.0005, chance.random() * usual))
             try:
-                table.write(rows[: 10 if chance.random() < 0.5 else ROWS])
+                written = table.write(rows[: 10 if chance.random() < 0.5 else ROWS])
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 continue  # it was faster
             except (KeyboardInterrupt, SystemError) as interrupt:  # an encoder in C wraps the one in the other
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                if written is not None:
+                    continue  # the signal came between the two lines
                 told["interrupts"] += 1
                 notes = "".join(getattr(interrupt, "__notes__", ()))
             table = lake.table(f"db.{kind}")

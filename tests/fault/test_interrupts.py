@@ -26,5 +26,6 @@ def test_at_most_one_interrupt_in_twenty_leaves_a_file(tmp_path: Path) -> None:
     print({name: value for name, value in told.items() if name != "files"})
     assert told["interrupts"] >= 60
     # Between two steps of Python a signal can come that no handler is around for; a replay by identifier is for those.
-    assert told["unnamed"] * 20 <= told["published"], "a write was published, and the interrupt did not say so"
+    # One was seen in about 150 published writes: three of some 20 are not chance.
+    assert told["unnamed"] < 3, "a write was published, and the interrupt did not say so"
     assert told["left"] * 20 <= told["interrupts"], told

@@ -7,6 +7,7 @@ then `abort` takes it back. A file without rows is never made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -252,6 +253,7 @@ class RollingWriter:
         self._durable = durable
         self._current: FileWriter | None = None
         self._written: list[WrittenFile] = []
+        self._names_used: list[str] = []
         self._done = False
 
     @property
@@ -294,26 +296,31 @@ class RollingWriter:
     def abort(self) -> None:
         """Remove all files, the completed ones too: nothing refers to them yet."""
         self._done = True
+        self._written = []
         if self._current is not None:
             self._current.abort()
             self._current = None
-        while self._written:
-            file = self._written.pop()
-            try:
-                self._io.delete(join(self._folder, file.file_name))
-            except StorageError:
-                continue  # found by orphan cleaning
+        # By name: an interrupt can come after a file was created and before anything knows it.
+        while self._names_used:
+            with suppress(StorageError):  # found by orphan cleaning
+                self._io.delete(join(self._folder, self._names_used.pop()))
 
     def _open(self) -> FileWriter:
-        self._current = FileWriter(
-            self._io,
-            join(self._folder, self._names(self._extension)),
-            self._fields,
-            format=self._format,
-            options=self._options,
-            keys=self._keys,
-            durable=self._durable,
-        )
+        name = self._names(self._extension)
+        self._names_used.append(name)
+        try:
+            self._current = FileWriter(
+                self._io,
+                join(self._folder, name),
+                self._fields,
+                format=self._format,
+                options=self._options,
+                keys=self._keys,
+                durable=self._durable,
+            )
+        except Exception:
+            self._names_used.pop()  # it was not created, or removed again; if the name was taken the file is another's
+            raise
         return self._current
 
     def _step(self, batch: pa.RecordBatch) -> int:

@@ -248,6 +248,25 @@ def test_abort_leaves_nothing(kind: str, tmp_path: Any) -> None:
         several.write(rows(1))
 
 
+def test_an_interrupt_just_after_a_file_was_created_leaves_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    io, open_output = LocalFileIO(tmp_path), LocalFileIO.open_output
+
+    def interrupt(self: LocalFileIO, path: str, *, durable: bool = True) -> Any:
+        open_output(self, path, durable=durable)
+        raise KeyboardInterrupt
+
+    several = rolling(io, "parquet", 10_000)
+    several.write(rows(20_000))
+    assert len(io.list("bucket-0")) > 0
+    monkeypatch.setattr(LocalFileIO, "open_output", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        several.write(rows(20_000))
+    several.abort()
+    assert io.list("bucket-0") == []
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_name_that_is_taken_is_not_replaced(kind: str, tmp_path: Any) -> None:
     for io in (MemoryFileIO(), LocalFileIO(tmp_path)):

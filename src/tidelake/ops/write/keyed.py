@@ -13,7 +13,7 @@ dropped if another job has changed its files meanwhile.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -46,7 +46,7 @@ from tidelake.ops.write.restore import Restored, restore_places
 from tidelake.ops.write.routing import Ints, Place, Router, partitions_of
 from tidelake.ops.write.rows import BATCH_ROWS
 from tidelake.ops.write.spill import Spill
-from tidelake.ops.write.tree import Running, Tree
+from tidelake.ops.write.tree import Running, Tree, remove_files
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.snapshot import Snapshot
 from tidelake.store.paths import DataPaths
@@ -290,7 +290,7 @@ class KeyedTableWriter:
                 self._tree(place).trigger()
 
     def _collected_flush(self) -> _Flush | None:
-        """The flush that was under way, once it has ended; the trees know its files, and `abort` will find them."""
+        """The flush that was under way, once it has ended and the trees know its files."""
         flush = self._flushing
         if flush is None:
             return None
@@ -299,10 +299,22 @@ class KeyedTableWriter:
                 flush.task.result()  # an interrupt leaves it here, for `abort` to wait for
             except Exception as error:  # noqa: BLE001 - told with those of the places
                 flush.errors.append(error)
-        self._flushing = None
         for place, (files, changelog) in flush.written.items():
             self._tree(place).add(files, changelog)
+        self._flushing = None  # only now: after an interrupt `abort` has to find the files that no tree knows yet
         return flush
+
+    def _discard_flush(self) -> None:
+        """Wait for the flush that is under way and remove its files, also those that a tree knows already."""
+        flush = self._flushing
+        if flush is None:
+            return
+        if flush.task is not None:
+            with suppress(Exception):
+                flush.task.result()
+        for place, (files, changelog) in flush.written.items():
+            remove_files(self._tree(place).bucket, (*files, *changelog))
+        self._flushing = None
 
     def _written(self, tree: Tree, place: int, rest: SortedRows | None, plan: MergePlan) -> _Files:
         """Rows of a place as files of level 0, and as changelog files where the table tells of its input."""
@@ -445,7 +457,7 @@ class KeyedTableWriter:
     def abort(self) -> None:
         """Remove what was written and not yet prepared, and what compactions that still run will have written."""
         self._buffer.clear()
-        self._collected_flush()
+        self._discard_flush()
         self._spill.clear()
         if self._merger is not None:
             self._merger.clear()

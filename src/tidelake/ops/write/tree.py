@@ -121,12 +121,12 @@ class Tree:
         except Exception:
             self.running = None
             raise
-        self.running = None  # only now: after an interrupt it still runs, and `discard` has to wait for it
         self.planned_on = min(self.planned_on, running.base_snapshot_id)
         files = self.bucket.merging.files
         self.levels = self.levels.apply(files(increment.before), files(increment.after))
         self.bucket = self.bucket.after(increment)
         self.compacted.append(increment)
+        self.running = None  # only now: after an interrupt `discard` has to wait for it and to find its files
 
     def settle(self) -> None:
         """Wait for the compaction that runs, and for the one that became due meanwhile.
