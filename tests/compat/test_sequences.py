@@ -16,17 +16,7 @@ pytestmark = pytest.mark.oracle
 
 FIRST, LAST = map(int, os.environ.get("TIDELAKE_SEQUENCES", "0:30").split(":"))
 
-DIFFERENT = {
-    0: "a compaction that watches changes keeps a lone row whose sequence is null; Paimon merges it into an empty one",
-    81: "the same symptom with deletion vectors; its cause is not traced yet",
-}
-"""Seeds of known defects of ours, which stand in the roadmap. They must fail, so that whoever mends one finds out."""
-SEEDS = [
-    pytest.param(seed, marks=pytest.mark.xfail(reason=DIFFERENT[seed], strict=True)) if seed in DIFFERENT else seed
-    for seed in range(FIRST, LAST)
-]
 
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(FIRST, LAST))
 def test_four_reads_show_the_same_rows_after_every_step(seed: int, jvm: None, tmp_path: Path) -> None:
     run_sequence(seed, tmp_path)

@@ -19,7 +19,7 @@ from tidelake.lsm.engine import DELETE, INSERT, KIND, UPDATE_AFTER, UPDATE_BEFOR
 from tidelake.spec.binary_row import encode_rows
 from tidelake.spec.types import Field
 
-__all__ = ["KeyRows", "difference", "equal_values"]
+__all__ = ["KeyRows", "changed_keys", "difference", "equal_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,14 @@ def difference(before: KeyRows, after: KeyRows, *, compared: Sequence[Field] | N
     come = _with_kinds(after.rows, np.where(new, UPDATE_AFTER, INSERT))
     order = np.argsort(np.concatenate([before.keys * 2, after.keys * 2 + 1]), kind="stable")
     return pa.concat_tables([gone, come]).combine_chunks().take(pa.array(order))
+
+
+def changed_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> Ints:
+    """The keys that appear, disappear, or whose rows differ in one of these columns."""
+    before, after = before.adds(), after.adds()
+    old, new = np.isin(before.keys, after.keys), np.isin(after.keys, before.keys)
+    found: Ints = np.union1d(before.keys, after.keys)
+    return np.setdiff1d(found, _same_keys(before.only(old), after.only(new), compared)) if old.any() else found
 
 
 def _same_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> Ints:

@@ -39,12 +39,23 @@ class Engine(Protocol):
     def takes_last(self) -> bool:
         """Whether the answer is always the newest version as it is."""
 
+    def changes_alone(self, rows: pa.Table) -> Ints | None:
+        """Which rows `fold` may change even where they are the only version of their key; None: no row."""
+
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """The rows that come out, and of which key (by number) each is; a key may come to nothing.
 
         Raises:
             InvalidInputError: a version is one the engine does not accept.
         """
+
+
+def retracts(rows: pa.Table) -> Ints:
+    """Which rows take something back or delete."""
+    if KIND not in rows.column_names:
+        return np.zeros(rows.num_rows, bool)
+    found: Ints = (rows.column(KIND).to_numpy() & 1) == 1
+    return found
 
 
 def last_of_each(wanted: Ints, starts: Ints) -> Ints:

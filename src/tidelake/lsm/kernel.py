@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tidelake.lsm.difference import KeyRows, difference
+from tidelake.lsm.difference import KeyRows, changed_keys, difference
 from tidelake.lsm.engine import KIND, SEQUENCE, Engine, Ints, Versions
 from tidelake.lsm.keys import (
     KeyArray,
@@ -169,7 +169,9 @@ class Watch:
     first_wins: bool = False
     """A key that is known stays as it is, and only keys that are not known are told of, as they come."""
     folds_lone: bool = False
-    """Whether the engine is also given keys of one version, which it may change."""
+    """Whether the engine is also given keys of one version, new or known, which it may change."""
+    columns: tuple[Field, ...] = ()
+    """All columns of a row: a known row that the engine changes alone is told of if one of them differs."""
 
     def is_new(self, level: int) -> bool:
         """Whether versions of a level are new."""
@@ -195,14 +197,30 @@ def merge_watched(runs: Sequence[Iterator[Piece]], plan: MergePlan, watch: Watch
     assert plan.ordered
     assert plan.output is None
     for parts in _windows(runs, plan):
-        if any(watch.is_new(part.level) for part in parts):
+        if watch.folds_lone:
+            parts = [piece for part in parts for piece in _split_changed_alone(part, plan, watch)]
+        if any(watch.is_new(part.level) or part.changes_alone for part in parts):
             yield _reduce_watched(parts, plan, watch)
         else:
             yield from (Reduced(rows) for rows in _reduce(parts, plan))
 
 
+def _split_changed_alone(part: _Part, plan: MergePlan, watch: Watch) -> list[_Part]:
+    """The rows of a known part that the engine may change alone apart from the others, so that they become groups."""
+    changed = None if watch.is_new(part.level) else plan.engine.changes_alone(part.rows)
+    if changed is None or not changed.any():
+        return [part]
+    if changed.all():
+        return [replace(part, changes_alone=True)]
+    halves = [part.rows.filter(pa.array(mask)).combine_chunks() for mask in (~changed, changed)]
+    return [
+        replace(part, rows=rows, keys=plan.keys.encode(rows), changes_alone=alone)
+        for rows, alone in zip(halves, (False, True), strict=True)
+    ]
+
+
 def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduced:
-    known = [part for part in parts if not watch.is_new(part.level)]
+    known = [part for part in parts if not (watch.is_new(part.level) or part.changes_alone)]
     # Only what is known may be the base: every key with a new version is then one of the groups.
     base = max(known, key=lambda part: part.rows.num_rows) if known else None
     rest = sorted((part for part in parts if part is not base), key=lambda part: part.age)
@@ -213,7 +231,8 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
         places, hits = locate(keys[0], small.keys.take(groups.firsts))
     else:
         places, hits = np.zeros(groups.count, np.int64), np.zeros(groups.count, bool)
-    versions = _Known.of(small, groups, base, places, hits, watch)
+    alone = any(part.changes_alone for part in parts)
+    versions = _Known.of(small, groups, base, places, hits, watch, untouched=alone)
     asked = np.flatnonzero(versions.touched & ~versions.there)
     older: Older | None = None
     if watch.below is not None and len(asked):
@@ -232,7 +251,14 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
             found = found.without(asked[older.places])
         changes = found.chosen(fresh).rows if watch.tells else None
     elif watch.tells:
-        changes = difference(versions.rows(beyond), found.chosen(versions.touched), compared=watch.compared)
+        known_rows, told_of = versions.rows(beyond), versions.touched
+        if len(known_rows.keys) and alone:
+            others = ~told_of
+            changed = changed_keys(known_rows.only(others[known_rows.keys]), found.chosen(others), watch.columns)
+            told_of = told_of.copy()
+            told_of[changed] = True
+        before = known_rows.only(told_of[known_rows.keys])
+        changes = difference(before, found.chosen(told_of), compared=watch.compared)
     else:
         changes = None
     told = changes if changes is not None and changes.num_rows else None
@@ -279,7 +305,17 @@ class _Known:
     """Groups, and the rows of theirs in the base."""
 
     @classmethod
-    def of(cls, small: _One, groups: _Groups, base: _Part | None, places: Ints, hits: Ints, watch: Watch) -> _Known:
+    def of(
+        cls,
+        small: _One,
+        groups: _Groups,
+        base: _Part | None,
+        places: Ints,
+        hits: Ints,
+        watch: Watch,
+        *,
+        untouched: bool,
+    ) -> _Known:
         of_row = np.empty(len(groups.order), np.int64)
         of_row[groups.order] = np.repeat(np.arange(groups.count), groups.sizes)
         new = small.levels <= 0 if watch.top is None else small.levels != watch.top
@@ -293,13 +329,14 @@ class _Known:
             best[nearer] = base.level
         else:
             nearer = np.zeros(groups.count, bool)
-        rows = rows[(small.levels[rows] == best[of_row[rows]]) & touched[of_row[rows]] & ~nearer[of_row[rows]]]
-        chosen = np.flatnonzero(nearer & touched)
+        wanted = touched | untouched
+        rows = rows[(small.levels[rows] == best[of_row[rows]]) & wanted[of_row[rows]] & ~nearer[of_row[rows]]]
+        chosen = np.flatnonzero(nearer & wanted)
         there = best < np.iinfo(np.int64).max
         return cls(small, base, touched, there, (of_row[rows], rows), (chosen, places[chosen]))
 
     def rows(self, beyond: _Extra | None) -> KeyRows:
-        """What was known of the groups that have a new version, with what lies below."""
+        """What was known of the groups that have a new version, or of all, with what lies below."""
         tables, groups = [self.small.rows.take(pa.array(self.in_small[1]))], [self.in_small[0]]
         if self.base is not None and len(self.in_base[0]):
             tables.append(self.base.rows.take(pa.array(self.in_base[1])))
@@ -366,6 +403,8 @@ class _Part:
     keys: KeyArray
     age: int
     level: int
+    changes_alone: bool = False
+    """Whether the engine may change each of the rows even where it is the only version of its key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class TwoStates:
         """Whether the answer is always the newest version as it is."""
         return False
 
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
+        """No row: a version comes out as it went in, or not at all."""
+        return None
+
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """The row before and the row after of each key whose rows are not the same."""
         assert versions.rows.num_rows == 2 * versions.count, "a side has each key once"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tidelake.lsm.engine import DELETE, INSERT, KIND, Ints, Versions, last_of_each
-from tidelake.lsm.engines.folding import FIRST_VALUES, fold_column, rows_of_groups
+from tidelake.lsm.engine import DELETE, INSERT, KIND, Ints, Versions, last_of_each, retracts
+from tidelake.lsm.engines.folding import FIRST_VALUES, KEEP_A_LONE_VALUE, fold_column, rows_of_groups
 
 if TYPE_CHECKING:
     from tidelake.lsm.aggregate import Aggregate
@@ -31,6 +31,12 @@ class Aggregation:
     def takes_last(self) -> bool:
         """Whether the answer is always the newest version as it is."""
         return False
+
+    def changes_alone(self, rows: pa.Table) -> Ints | None:
+        """Rows that take something back, and all rows where a function changes a lone value."""
+        if all(function.name in KEEP_A_LONE_VALUE for function in self.functions.values()):
+            return retracts(rows)
+        return np.ones(rows.num_rows, bool)
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """One row per key.

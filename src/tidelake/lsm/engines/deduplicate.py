@@ -21,6 +21,10 @@ class Deduplicate:
         """Whether the answer is always the newest version as it is."""
         return not self.ignore_delete
 
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
+        """No row: a version comes out as it went in, or not at all."""
+        return None
+
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """The last version of each key that counts."""
         last = versions.starts[1:] - 1

@@ -22,6 +22,10 @@ class FirstRow:
         """Whether the answer is always the newest version as it is."""
         return False
 
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
+        """No row: a version comes out as it went in, or not at all."""
+        return None
+
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """The first version of each key that counts.
 

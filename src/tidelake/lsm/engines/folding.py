@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 Ints = np.ndarray[Any, Any]
 FIRST_VALUES: Final = frozenset({"first_value", "first_non_null_value", "first_not_null_value"})
 """Functions that ask whether anything was added yet: a row that became the state as it is was not."""
+KEEP_A_LONE_VALUE: Final = FIRST_VALUES | {
+    *("last_value", "last_non_null_value", "primary-key"),
+    *("sum", "product", "max", "min", "bool_and", "bool_or"),
+}
+"""Functions that leave the only value of a key as it is. Others may not: `collect` drops what is there twice."""
 DEEP: Final = 8
 """Versions of a key from which on a tree of merges is less work than a chain."""
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE, Ints, Versions, last_of_each
-from tidelake.lsm.engines.folding import FIRST_VALUES
+from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE, Ints, Versions, last_of_each, retracts
+from tidelake.lsm.engines.folding import FIRST_VALUES, KEEP_A_LONE_VALUE
 from tidelake.lsm.ranks import sequence_ranks
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ class PartialUpdate:
     def takes_last(self) -> bool:
         """Whether the answer is always the newest version as it is."""
         return False
+
+    def changes_alone(self, rows: pa.Table) -> Ints | None:
+        """Rows that take something back, and rows of which a group without a sequence drops the columns."""
+        if not all(function.name in KEEP_A_LONE_VALUE for function in self.functions.values()):
+            return np.ones(rows.num_rows, bool)
+        changed = retracts(rows)
+        for group in self.groups:
+            empty = [rows.column(name).is_null().to_numpy() for name in group.ordering if name in rows.column_names]
+            if len(empty) == len(group.ordering):
+                changed |= np.logical_and.reduce(empty)
+        return changed
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
         """One row per key.

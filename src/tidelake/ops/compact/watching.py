@@ -125,6 +125,7 @@ def watch_compaction(
             compared=compared,
             first_wins=first_wins,
             folds_lone=not fully,
+            columns=tuple(merging.schema.fields),
         ),
         ages=ages,
         rules=LookupRules(
