@@ -31,7 +31,10 @@ def _in_utc(*moments: dt.datetime) -> tuple[dt.datetime, ...]:
     return tuple(moment.replace(tzinfo=dt.UTC) for moment in moments)
 
 
+NAN = float("nan")
 ORDERED: dict[str, tuple[Any, ...]] = {
+    "DOUBLE": (0.5, -1e300, NAN),
+    "FLOAT": (0.5, -2.0, NAN),
     "DECIMAL(9, 2)": (Decimal("0.00"), Decimal("1.25"), Decimal("-30.10")),
     "DECIMAL(18, 4)": (Decimal("0.5000"), Decimal("12345678901.2500"), Decimal("-7.0001")),
     "DECIMAL(30, 6)": (Decimal("1.000000"), Decimal("12345678901234567890.500000"), Decimal("-0.000001")),
@@ -60,7 +63,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "STRING": ("", "a", "bé", "x" * 40),
     "BIGINT": (0, -5, 7, 2**40),
     "INT": (1, -2, 2**31 - 1),
-    "DOUBLE": (0.5, -1e300),
     "BOOLEAN": (True, False),
     "BYTES": (b"", b"\x80a"),
 }
@@ -143,6 +145,8 @@ class Layout:
     options: Mapping[str, str]
     kinds: tuple[str, ...]
     removes: bool
+    updates: bool = False
+    """Whether rows can be updated and merged by what Paimon's core has: read, and written again."""
 
 
 def draw_layout(rng: Random) -> Layout:
@@ -167,7 +171,8 @@ def draw_layout(rng: Random) -> Layout:
     options |= {"bucket": rng.choice(("1", "2", "-1")), **engine.options, **_functions(engine, columns)}
     options |= WHATEVER_THE_SIZES if any("sequence" in key for key in engine.options) else {}
     options |= _draw_changelog(rng, name)
-    return Layout(columns, ("k", *partitions), partitions, options, engine.kinds, engine.removes)
+    updates = name == DEDUPLICATE
+    return Layout(columns, ("k", *partitions), partitions, options, engine.kinds, engine.removes, updates)
 
 
 def _draw_append(
@@ -177,7 +182,7 @@ def _draw_append(
     options |= {"bucket": bucket, **({"bucket-key": "k"} if bucket == "2" else {})}
     if rng.random() < 0.5:
         options |= {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": rng.choice(("true", "false"))}
-    return Layout(columns, (), partitions, options, FIRST, True)
+    return Layout(columns, (), partitions, options, FIRST, True, True)
 
 
 def _functions(engine: Engine, columns: Mapping[str, str]) -> dict[str, str]:
@@ -203,10 +208,16 @@ def _draw_changelog(rng: Random, engine: str) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------------------ conditions
 
+
+def _ranked(value: Any) -> Any:
+    """What orders a value: NaN equals itself and comes after every number."""
+    return (value != value, 0.0 if value != value else value) if isinstance(value, float) else value
+
+
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda value, given: value == given,
-    "<": lambda value, given: value < given,
-    ">=": lambda value, given: value >= given,
+    "=": lambda value, given: _ranked(value) == _ranked(given),
+    "<": lambda value, given: _ranked(value) < _ranked(given),
+    ">=": lambda value, given: _ranked(value) >= _ranked(given),
     "in": lambda value, given: value in given,
 }
 
@@ -242,9 +253,9 @@ def draw_condition(rng: Random, columns: Mapping[str, str]) -> Condition:
 
 STEPS = (
     *("write",) * 6,
-    *("compact", "delete") * 2,
+    *("compact", "delete", "update", "merge") * 2,
     *("add", "grow", "rename", "drop", "widen"),
-    *("tag", "rollback", "expire", "overwrite", "truncate"),
+    *("tag", "rollback", "expire", "overwrite", "overwrite dynamic", "truncate"),
     *("read tag", "read snapshot", "read moment", "find"),
 )
 
@@ -321,6 +332,12 @@ def _draw_argument(rng: Random, action: str, number: int, layout: Layout, state:
     match action:
         case "write" | "overwrite":
             return draw_rows(rng, layout, state.columns)
+        case "overwrite dynamic":
+            return draw_rows(rng, layout, state.columns) if layout.partitions else None
+        case "update":
+            return (draw_condition(rng, state.columns), rng.choice(("", "new", "é"))) if layout.updates else None
+        case "merge":
+            return _draw_source(rng, layout, state.columns) if layout.updates else None
         case "compact":
             return rng.random() < 0.5
         case "delete" | "find":
@@ -353,6 +370,11 @@ def draw_rows(rng: Random, layout: Layout, columns: Mapping[str, str]) -> tuple[
     """Some rows with their kinds; some keys are there twice."""
     keys = rng.choices(range(KEYS), k=rng.randint(1, 10))
     return tuple((rng.choice(layout.kinds), _draw_row(rng, key, layout, columns)) for key in keys)
+
+
+def _draw_source(rng: Random, layout: Layout, columns: Mapping[str, str]) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Rows to merge, each of another key."""
+    return tuple(("+I", _draw_row(rng, key, layout, columns)) for key in rng.sample(range(KEYS), rng.randint(1, 6)))
 
 
 def _draw_row(rng: Random, key: int, layout: Layout, columns: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ show the same rows. Reads of the past are of each copy alone: its snapshots are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,16 @@ class Copy:
                 table.write(self._arrow(table, argument))
             case "overwrite":
                 table.write(self._arrow(table, argument), mode="overwrite")
+            case "overwrite dynamic":
+                table.write(self._arrow(table, argument), mode="overwrite-dynamic")
             case "truncate":
                 table.delete(tl.col("p") == argument)
+            case "update":
+                table.update({"v": tl.lit(argument[1])}, our_condition(argument[0]))
+            case "merge":
+                source = self._arrow(table, argument, kinds=False)
+                found = table.merge(source, on="k").when_matched_update({"v": "s.v", "n": "s.n"})
+                found.when_not_matched_insert().run()
             case "delete":
                 table.delete(our_condition(argument))
             case "compact":
@@ -80,9 +88,10 @@ class Copy:
             case "expire":
                 table.expire_snapshots(retain_max=argument, retain_min=1)
 
-    def _arrow(self, table: Table, rows: Rows) -> pa.Table:
+    def _arrow(self, table: Table, rows: Rows, *, kinds: bool = True) -> pa.Table:
         data = pa.Table.from_batches([to_batch([row for _, row in rows], table.schema.fields)])
-        return data.append_column("rowkind", pa.array([kind for kind, _ in rows])) if self.layout.keys else data
+        with_kinds = kinds and self.layout.keys
+        return data.append_column("rowkind", pa.array([kind for kind, _ in rows])) if with_kinds else data
 
     # -------------------------------------------------------------------------------------------- Paimon
 
@@ -97,6 +106,18 @@ class Copy:
                 self._write_theirs(argument)
             case "overwrite":
                 self._write_theirs(argument, {"dynamic-partition-overwrite": False}, overwrite={})
+            case "overwrite dynamic":
+                self._write_theirs(argument, {"dynamic-partition-overwrite": True}, overwrite={})
+            case "update":
+                condition, text = argument
+                rows = [{**row, "v": text} for row in table.read() if condition.holds(row)]
+                self._replace_theirs(table, condition.holds, rows)
+            case "merge":
+                source = {row["k"]: row for _, row in argument}
+                found = [row for row in table.read() if row["k"] in source]
+                rows = [{**row, "v": source[row["k"]]["v"], "n": source[row["k"]]["n"]} for row in found]
+                rows += [source[key] for key in source.keys() - {row["k"] for row in found}]
+                self._replace_theirs(table, lambda row: row["k"] in source, rows)
             case "truncate":
                 table.truncate([{"p": argument}])
             case "delete":
@@ -134,10 +155,24 @@ class Copy:
             rows = [("-D", row) for row in table.read() if condition.holds(row)]
             if rows:
                 self._write_theirs(rows)
-        elif "deletion-vectors.enabled" in self.layout.options:
-            table.delete_marking(lambda row: not condition.holds(row))
         else:
-            table.rewrite(lambda row: not condition.holds(row))
+            self._remove_theirs(table, condition.holds)
+
+    def _remove_theirs(self, table: oracle.Table, gone: Callable[[dict[str, Any]], bool]) -> None:
+        """Delete rows of an append table."""
+        if "deletion-vectors.enabled" in self.layout.options:
+            table.delete_marking(lambda row: not gone(row))
+        else:
+            table.rewrite(lambda row: not gone(row))
+
+    def _replace_theirs(
+        self, table: oracle.Table, gone: Callable[[dict[str, Any]], bool], rows: list[dict[str, Any]]
+    ) -> None:
+        """Put rows in the place of those that are gone: by their keys, or by deleting and appending."""
+        if not self.layout.keys:
+            self._remove_theirs(table, gone)
+        if rows:
+            self._write_theirs([("+U" if self.layout.keys else "+I", row) for row in rows])
 
     # -------------------------------------------------------------------------------------------- reads
 

@@ -228,6 +228,58 @@ def test_tasks_compact_what_is_due_and_not_in_a_write_only_table(spark: Any, lak
         assert healthy(table)
 
 
+# ------------------------------------------------------------------------------------------------ expiry beside it
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "source"),
+    [
+        (["p", "id"], {"bucket": "2"}, False),
+        (["p", "id"], {"bucket": "2"}, True),
+        (["p", "id"], {"bucket": "-1", "dynamic-bucket.target-row-num": "40"}, False),
+        (["id"], {"bucket": "-1", "dynamic-bucket.target-row-num": "40"}, False),
+        (["p", "id"], {"bucket": "-2"}, False),
+        (["p", "id"], {"bucket": "-2"}, True),
+    ],
+    ids=["fixed", "fixed by the data source", "dynamic", "moving", "postponed", "postponed by the data source"],
+)
+def test_a_write_whose_snapshot_expires_is_planned_again(
+    spark: Any, lake: Lake, tmp_path: Any, keys: list[str], options: dict[str, str], source: bool
+) -> None:
+    """The snapshot that a job was planned on goes while the job runs; it was refused as `snapshot-expired`."""
+    columns = {"p": "STRING NOT NULL", "id": "BIGINT NOT NULL", "v": "STRING"}
+    table = lake.create_table("db.t", columns, primary_key=keys, partition_by=["p"], options=options)
+    first = spark.range(100).selectExpr("concat('p', id % 2) p", "id", "'old' v")
+    table.write(first)
+    mark, root = str(tmp_path / "expired"), lake.location
+
+    def expire_once(batches: Any) -> Any:
+        import os
+
+        import tidelake as tl
+
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            there = tl.connect(root).table("db.t")
+            there.write([{"p": "p0", "id": 1000, "v": "meanwhile"}])
+            there.expire_snapshots(retain_max=1, retain_min=1)
+        yield from batches
+
+    frame = first.filter("id < 50").selectExpr("p", "id", "'new' v").coalesce(1).mapInArrow(expire_once, first.schema)
+    if source:
+        frame.write.format("tidelake").mode("append").save(table.location)
+    else:
+        table.write(frame)
+    table.compact()
+    assert (tmp_path / "expired").exists()
+    expected = {**{n: "new" if n < 50 else "old" for n in range(100)}, 1000: "meanwhile"}
+    assert {row["id"]: row["v"] for row in rows_of(table, "id")} == expected
+    assert healthy(table)
+
+
 # ------------------------------------------------------------------------------------------------ modes
 
 

@@ -84,6 +84,17 @@ class Snapshot:
         """By what a writer recognises its own commit after its answer was lost."""
         return self.commit_user, self.commit_identifier, self.commit_kind
 
+    def is_same_commit(self, other: Snapshot | None) -> bool:
+        """Whether two documents describe one commit, even if another release dropped members it does not know.
+
+        The names of manifest lists are never used twice.
+        """
+        return other is not None and (self.id, self.base_manifest_list, self.delta_manifest_list) == (
+            other.id,
+            other.base_manifest_list,
+            other.delta_manifest_list,
+        )
+
 
 SNAPSHOT_KEYS: Final = (
     "version",

@@ -217,3 +217,24 @@ def test_a_deletion_that_no_merge_could_take_is_refused_before_it_is_written(mak
     removing.write([{"k": 1, "v": "a", "n": 1}])
     removing.write([{"k": 1, "v": None, "n": None, "rowkind": "-D"}])
     assert rows(removing) == []
+
+
+@pytest.mark.parametrize("bucket", ["1", "-1", "-2"])
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_an_overwrite_replaces_a_partition_whose_new_rows_take_each_other_back(make, bucket, producer):
+    """Its old rows stayed where a compaction left no file of the new ones; Paimon goes by what was written."""
+    table = make(
+        columns={"k": "INT NOT NULL", "p": "STRING NOT NULL", "v": "STRING"},
+        primary_key=("k", "p"),
+        partition_by=("p",),
+        bucket=bucket,
+        **{"changelog-producer": producer, "num-sorted-run.compaction-trigger": "1"},
+    )
+    table.write([{"k": 1, "p": "a", "v": "x"}, {"k": 2, "p": "b", "v": "x"}, {"k": 3, "p": "c", "v": "x"}])
+    news = [{"k": 5, "p": "a", "v": "new"}, {"k": 2, "p": "b", "v": "x"}, {"k": 2, "p": "b", "v": "x"}]
+    kinds = ["+I", "+I", "-D"]
+    data = [{**row, "rowkind": kind} for row, kind in zip(news, kinds, strict=True)]
+    table.write(data, mode="overwrite-dynamic")
+    table.compact()
+    assert rows(table) == [{"k": 3, "p": "c", "v": "x"}, {"k": 5, "p": "a", "v": "new"}]
+    assert table.check(deep=True).ok

@@ -101,12 +101,13 @@ class Assigning:
         """The index files that the write continues.
 
         Raises:
-            NotFoundError: the snapshot has expired meanwhile.
+            NotFoundError: the snapshot has expired meanwhile (`snapshot-expired`).
         """
         if self.snapshot_id is None:
             return ()
-        manifest = store.snapshots.get(self.snapshot_id).index_manifest
-        return () if manifest is None else tuple(store.manifests.read_index(manifest))
+        with store.snapshots.held_to(self.snapshot_id):
+            manifest = store.snapshots.get(self.snapshot_id).index_manifest
+            return () if manifest is None else tuple(store.manifests.read_index(manifest))
 
 
 # ------------------------------------------------------------------------------------------------ keys of rows

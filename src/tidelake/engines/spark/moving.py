@@ -64,7 +64,10 @@ class Moving:
         base = table.store.snapshots.latest()
         MovingKeys(table.store, table.paths, table.options, None)  # refuses options before a job runs
         assigners = assigners_for(DynamicBucketOptions.parse(table.options), cores)
-        known = () if overwrite or base is None else _shares(table, base, cores)
+        known: tuple[tuple[Split, ...], ...] = ()
+        if not overwrite and base is not None:
+            with table.store.snapshots.held_to(base.id):
+                known = _shares(table, base, cores)
         return cls(assigners, base.id if base else 0, known)
 
     def distributed(self, frame: DataFrame, ref: TableRef, row_kind: str | None, tasks: int) -> DataFrame:
@@ -74,7 +77,7 @@ class Moving:
         if self.known:
             count = len(self.known)
             numbers = frame.sparkSession.range(0, count, 1, count)
-            reading = KeyReading(ref, self.known, self.assigners[0])
+            reading = KeyReading(ref, self.known, self.assigners[0], self.base_id)
             parcels = parcels.unionAll(numbers.mapInArrow(reading.run, PARCELS))
         settling = Settling(ref, self.assigners, tasks)
         settled = delivered(parcels, owners, ordered=True).mapInArrow(settling.run, PARCELS)
@@ -118,16 +121,21 @@ class KeyReading:
     ref: TableRef
     shares: tuple[tuple[Split, ...], ...]
     assigner: Assigner
+    base_id: int
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The keys as parcels that come before all rows."""
         with carrying():
             table = self.ref.open()
-            for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-                for partition, bucket, keys in read_keys(table.store, table.options, self.shares[number]):
-                    place = {_PARTITION: partition.hex().encode(), _BUCKET: str(bucket).encode()}
-                    owners = owners_of(keys, table.schema, self.assigner)
-                    yield packed(keys.replace_schema_metadata(place), owners, rank=_BEFORE_ROWS)
+            with table.store.snapshots.held_to(self.base_id):
+                yield from self._read(table, batches)
+
+    def _read(self, table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            for partition, bucket, keys in read_keys(table.store, table.options, self.shares[number]):
+                place = {_PARTITION: partition.hex().encode(), _BUCKET: str(bucket).encode()}
+                owners = owners_of(keys, table.schema, self.assigner)
+                yield packed(keys.replace_schema_metadata(place), owners, rank=_BEFORE_ROWS)
 
 
 @dataclass(frozen=True, slots=True)

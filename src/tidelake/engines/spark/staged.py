@@ -31,6 +31,7 @@ from tidelake.ops.write.bucket_counts import KnownBuckets, PartitionBuckets
 from tidelake.ops.write.local_merge import with_kinds
 from tidelake.ops.write.postpone import StagingWriter, staged_rows
 from tidelake.ops.write.routing import Router
+from tidelake.spec.snapshot import Snapshot
 from tidelake.table import Table
 
 _SHARE_BYTES: Final = 4 << 20
@@ -52,10 +53,13 @@ class Counted:
         Raises:
             FormatError: the metadata of the table is damaged.
         """
-        base = table.store.snapshots.latest()
-        buckets = PartitionBuckets(table.store, table.options, chosen, overwrite)
-        buckets.start(base)
-        return cls(base.id if base else 0, buckets.known())
+
+        def count(base: Snapshot | None) -> Counted:
+            buckets = PartitionBuckets(table.store, table.options, chosen, overwrite)
+            buckets.start(base)
+            return cls(base.id if base else 0, buckets.known())
+
+        return table.store.snapshots.on_newest(count)
 
 
 @dataclass(frozen=True, slots=True)

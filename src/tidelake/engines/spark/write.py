@@ -36,7 +36,7 @@ from tidelake.engines.spark.remote import TableRef
 from tidelake.engines.spark.staged import Counted, Sending, Staging
 from tidelake.engines.spark.tasks import parallelism
 from tidelake.engines.spark.types import struct_of, to_spark_batch
-from tidelake.errors import CommitConflictError, InvalidInputError, StorageError, TidelakeError
+from tidelake.errors import CommitConflictError, InvalidInputError, NotFoundError, StorageError, TidelakeError
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import CommitMessage, CommitResult
@@ -49,6 +49,7 @@ from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.local_merge import LocalMerger, with_kinds
 from tidelake.ops.write.postpone import plan_rescales, remove_staged, staged_sizes, staged_split
 from tidelake.ops.write.verbs import TableWriter, Target, begin_write, commit_write
+from tidelake.store.snapshots import EXPIRED
 from tidelake.table import Table
 
 Writer = TableWriter
@@ -90,13 +91,15 @@ def write_frame(
         table, committer = fitting, fitting._committer(committer.user)
     overwrite = mode != "append"
     for attempt in range(1, _PLANS + 1):
-        job = _Job.of(table, frame, overwrite=overwrite, row_kind=row_kind, identifier=identifier, user=committer.user)
-        messages = run_job(table, job, frame, committer)
-        target = table._target()
+        user = committer.user
         try:
+            job = _Job.of(table, frame, overwrite=overwrite, row_kind=row_kind, identifier=identifier, user=user)
+            messages = run_job(table, job, frame, committer)
+            target = table._target()
             done = commit_write(target, committer, messages, mode=mode, partition=partition, identifier=identifier)
-        except CommitConflictError as error:
-            if error.code != KEYS_MOVED or attempt == _PLANS:
+        except (CommitConflictError, NotFoundError) as error:
+            # Nothing is published, and what the tasks wrote is removed: the frame can be written from the beginning.
+            if error.code not in (KEYS_MOVED, EXPIRED) or attempt == _PLANS:
                 raise
         else:
             return _ended(table, done)

@@ -38,7 +38,14 @@ from tidelake.ops.commit.messages import (
 )
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_shape
 from tidelake.ops.commit.outcome import CommitOutcome, compaction_warning, follow
-from tidelake.ops.commit.overwrite import Overwrite, check_inside, dynamic_filter, overwrite_changes, static_filter
+from tidelake.ops.commit.overwrite import (
+    Overwrite,
+    check_inside,
+    dynamic_filter,
+    overwrite_changes,
+    static_filter,
+    written_partitions,
+)
 from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
 from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
 from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, rebase_messages
@@ -343,8 +350,9 @@ class Committer:
     ) -> CommitResult:
         """Replace partitions by what writers prepared.
 
-        A dynamic overwrite (the default of partitioned tables) replaces the partitions that have new files; a static
-        one the partitions that `partition` names, all without it. Changelog files are not published by an overwrite.
+        A dynamic overwrite (the default of partitioned tables) replaces the partitions that rows were written to; a
+        static one the partitions that `partition` names, all without it. Changelog files are not published by an
+        overwrite.
 
         Raises:
             InvalidInputError: a new file lies outside the partitions to replace, or a name is no partition column.
@@ -353,12 +361,13 @@ class Committer:
             StorageError: as `commit`.
         """
         self._validate(committable)
+        touched = written_partitions(committable.messages)
         if self._reassigner is None:
-            return self._overwritten(committable, partition, dynamic)
+            return self._overwritten(committable, partition, dynamic, touched)
         # Nothing of what is there stays, so that buckets which were chosen by it are indexed anew.
         placed = replace(committable, messages=self._reassigner.reassign(committable.messages, None, ()))
         try:
-            done = self._overwritten(placed, partition, dynamic)
+            done = self._overwritten(placed, partition, dynamic, touched)
         except BaseException:
             if self._outcome.left_nothing:
                 self._delete(self._only_in(placed.messages, committable.messages))
@@ -370,16 +379,20 @@ class Committer:
         return follow(done, "removing indexes that were written again", lambda: self._let_go(left, committable))
 
     def _overwritten(
-        self, committable: Committable, partition: Mapping[str, object] | None, dynamic: bool | None
+        self,
+        committable: Committable,
+        partition: Mapping[str, object] | None,
+        dynamic: bool | None,
+        touched: frozenset[bytes],
     ) -> CommitResult:
         schema = self._store.schema
         chosen = self._options.dynamic_partition_overwrite if dynamic is None else dynamic
         messages = self._raised(committable.messages)
         written, compacted = split_messages(messages, default_buckets=self._bucket)
         if schema.partition_keys and chosen:
-            if not written.delta.num_rows:
+            if not touched:
                 return self._numbered(committable, lambda found: self._compact_part(committable, found, (), compacted))
-            partitions: PartitionFilter = dynamic_filter(schema, written.delta)
+            partitions: PartitionFilter = dynamic_filter(schema, touched)
         else:
             partitions = static_filter(schema, partition or {})
             check_inside(written.delta, partitions)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import And, Compare, IsNull, Predicate
 from tidelake.ops.commit.changes import Changes, IndexChange
+from tidelake.ops.commit.messages import CommitMessage, CompactIncrement
 from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter, PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import EVERY_PARTITION, live_entries
 from tidelake.spec.index_manifest import HASH, IndexEntry
@@ -41,9 +42,15 @@ def static_filter(schema: Schema, spec: Mapping[str, object]) -> PartitionFilter
     return PartitionPredicate(And(parts), tuple(schema.partition_keys), tuple(schema.partition_types))
 
 
-def dynamic_filter(schema: Schema, new: pa.Table) -> PartitionFilter:
-    """Exactly the partitions that have new files."""
-    return PartitionSet(frozenset(new.column("partition").unique().to_pylist()), tuple(schema.partition_types))
+def written_partitions(messages: Sequence[CommitMessage]) -> frozenset[bytes]:
+    """The partitions that rows were written to, whether or not a file is left of them."""
+    nothing = CompactIncrement()
+    return frozenset(each.partition for each in messages if each.data.new_files or each.compact == nothing)
+
+
+def dynamic_filter(schema: Schema, partitions: frozenset[bytes]) -> PartitionFilter:
+    """Exactly these partitions."""
+    return PartitionSet(partitions, tuple(schema.partition_types))
 
 
 def equals(name: str, value: object) -> Predicate:

@@ -132,15 +132,15 @@ def restore_snapshot(store: TableStore, target: Snapshot) -> None:
         CommitUnknownError: the storage did not tell whether it is there.
     """
     there = store.snapshots.find(target.id)
-    if there is None and any(each.snapshot == target for each in tag_store(store).all().values()):
+    if there is None and any(target.is_same_commit(each.snapshot) for each in tag_store(store).all().values()):
         whole = without_lost_changelog(store, target)
         created(
             store.snapshots.publish(whole),
-            lambda: store.snapshots.find(target.id) == whole,
+            lambda: whole.is_same_commit(store.snapshots.find(target.id)),
             what=f"snapshot {target.id}",
         )
         there = store.snapshots.find(target.id)
-    if there not in (target, without_lost_changelog(store, target)):
+    if not target.is_same_commit(there):
         raise NotFoundError(
             "snapshot is not there any more", code="snapshot-not-found", snapshot_id=target.id, hint="plan again"
         )

@@ -158,8 +158,8 @@ def created(outcome: Outcome, is_mine: Callable[[], bool], *, what: str) -> bool
 
 def _check_still_there(store: TableStore, name: str, snapshot: Snapshot) -> None:
     there = store.snapshots.find(snapshot.id)
-    if there == snapshot or any(
-        other != name and tag.snapshot == snapshot for other, tag in tag_store(store).all().items()
+    if snapshot.is_same_commit(there) or any(
+        other != name and snapshot.is_same_commit(tag.snapshot) for other, tag in tag_store(store).all().items()
     ):
         return
     tag_store(store).delete(name)

@@ -424,7 +424,8 @@ class KeyedTableWriter:
         if self._round.keys is not None:
             self._round.keys.prepared(messages, identifier)
         self._end()
-        return [message for message in messages if not message.is_empty]
+        # An overwrite also replaces a partition whose new rows take each other back, so that no file is left of them.
+        return [message for message in messages if self.overwrite or not message.is_empty]
 
     def _settle(self, identifier: int | None, *, wait: bool) -> None:
         """Compactions before a commit: the full one that is due, and those that are worth waiting for."""
@@ -480,7 +481,8 @@ class KeyedTableWriter:
         if base_id is None:
             self._round = snapshots.on_newest(self._begun)
         else:
-            self._round = self._begun(snapshots.get(base_id) if base_id else None)
+            with snapshots.held_to(base_id or None):
+                self._round = self._begun(snapshots.get(base_id) if base_id else None)
 
     def _begun(self, snapshot: Snapshot | None) -> _Round:
         self._counts.start(snapshot)

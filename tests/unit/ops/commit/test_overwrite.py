@@ -62,7 +62,7 @@ def test_none_names_the_null_partition(table):
 
 def test_a_dynamic_overwrite_names_the_partitions_with_new_files(table):
     new, _ = split_messages([message("x", dt="d2")], default_buckets=-1)
-    chosen = dynamic_filter(table.schema, new.delta)
+    chosen = dynamic_filter(table.schema, frozenset(new.delta.column("partition").to_pylist()))
     assert facts(replaced(table, chosen, message("x", dt="d2"))) == [(DELETE, "b"), (ADD, "x")]
 
 

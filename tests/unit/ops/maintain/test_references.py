@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -213,6 +214,26 @@ def test_a_rollback_goes_to_a_tag_whose_snapshot_has_expired():
     assert table.check(deep=True).ok
     add(table, "d")
     assert ids(table) == [1, 2]
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_rollback_goes_to_a_tag_that_paimon_made_of_our_snapshot(expired):
+    """It was refused as gone: Paimon 2.0 drops `writerVersion`, which it does not know, from the tag it makes."""
+    table = new_table()
+    add(table, "a")
+    table.create_tag("theirs")
+    path, io = table.store.layout.tag_path("theirs"), table.store.env.io
+    document = json.loads(io.read(path))
+    assert document.pop("writerVersion")
+    io.overwrite(path, json.dumps(document).encode())
+    add(table, "b")
+    if expired:
+        table.expire_snapshots(retain_max=1, retain_min=1)
+    table.create_tag("again", snapshot=2)
+    table.rollback_to(tag="theirs")
+    assert (ids(table), table.tags()) == ([1], {"theirs": 1})
+    assert table.files(columns=["file_name"]).column("file_name").to_pylist() == ["a"]
+    assert table.check(deep=True).ok
 
 
 def test_a_rollback_by_time_takes_the_newest_snapshot_that_is_not_later():
