@@ -83,6 +83,11 @@ class Copy:
                 table.alter(types=dict([argument]))
             case "tag":
                 table.create_tag(argument)
+            case "branch":
+                tag, name, rows = argument
+                branch = table.create_branch(name, tag)
+                branch.write(self._arrow(branch, rows))
+                table.fast_forward(name)
             case "rollback":
                 table.rollback_to(tag=argument)
             case "expire":
@@ -136,15 +141,21 @@ class Copy:
                 table.alter(("type", *argument))
             case "tag":
                 table.create_tag(argument)
+            case "branch":
+                tag, name, rows = argument
+                table.create_branch(name, tag)
+                self._write_theirs(rows, table=table.branch(name))
+                table.fast_forward(name)
             case "rollback":
                 table.rollback(argument)
             case "expire":
                 table.expire_snapshots(retain_max=argument)
 
-    def _write_theirs(self, rows: Iterable[Any], *how: Any, **named: Any) -> None:
-        self.theirs.write(rows, *how, **named)
+    def _write_theirs(self, rows: Iterable[Any], *how: Any, table: oracle.Table | None = None, **named: Any) -> None:
+        table = table or self.theirs
+        table.write(rows, *how, **named)
         if self.layout.options.get("changelog-producer") == "full-compaction":
-            self.theirs.compact()  # what the sinks of its engines do, and ours does: the core leaves it to them
+            table.compact()  # what the sinks of its engines do, and ours does: the core leaves it to them
 
     def _delete_theirs(self, table: oracle.Table, condition: Condition) -> None:
         """Delete as an engine does on top of Paimon's core, which has no conditions of its own to delete by."""
