@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidelake.catalog.filesystem import Lake, create_at
+from tidelake.catalog.filesystem import Lake, check_plain_name, create_at
 from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import NotFoundError
 from tidelake.io.cache import Cache
@@ -98,6 +98,7 @@ def write_table(
     try:
         table = load_table(env, name)
     except NotFoundError:
+        check_plain_name(name)
         if not is_engine_frame(data):
             # A stream can be read once, so the rows must be at hand before the table is made from their columns.
             data = as_table(data)

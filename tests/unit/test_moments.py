@@ -7,12 +7,17 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import tidelake as tl
 from tidelake.errors import InvalidInputError
 from tidelake.io.clock import moment_ms
+from tidelake.ops.maintain import times
 from tidelake.ops.scan.travel import parse_time
 from tidelake.table import Table
 from unit.cli.kit import answer, run
@@ -89,3 +94,39 @@ def test_times_that_are_shown_can_be_given_back(table: Table) -> None:
     assert answer(*place, "log")[0]["time"].endswith("+05:45")
     assert len(answer(*place, "head", "--timestamp", str(shown[1]))) == 2
     assert "3" in run(*place, "follow", "--start", str(shown[2]), "--timeout", "0").output
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pd.Timestamp("2026-01-02 12:00"),
+        pd.Timestamp("2026-01-02 12:00:00.000000001"),
+        np.datetime64("2026-01-02T12:00", "ns"),
+        pa.scalar(NOON, pa.timestamp("us")),
+        pd.Timestamp("2026-01-02 06:15", tz="UTC"),
+        np.int64(NOON_UTC_MS - 5 * HOUR_MS - 3 * HOUR_MS // 4),
+    ],
+    ids=repr,
+)
+def test_a_moment_of_another_library_is_one(kathmandu: None, moment: Any) -> None:
+    """One of pandas without a zone was a TypeError in every verb, and others were taken for a number."""
+    assert times.moment_ms(moment) == NOON_UTC_MS - 5 * HOUR_MS - 3 * HOUR_MS // 4
+
+
+def test_a_date_is_its_local_beginning(kathmandu: None) -> None:
+    assert times.moment_ms(NOON.date()) == times.moment_ms("2026-01-02")
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, None, [], timedelta(days=1)], ids=repr)
+def test_what_is_not_a_moment_is_refused(table: Table, wrong: Any) -> None:
+    with pytest.raises(InvalidInputError, match="moment is not understood"):
+        times.moment_ms(wrong)
+
+
+@pytest.mark.parametrize("digits", ["20200101", "2020", " 5 "])
+def test_a_number_without_a_unit_deletes_nothing(table: Table, digits: str) -> None:
+    """`older_than="20200101"` was read as 20,200,101 milliseconds ago, and snapshots of the same day went."""
+    for verb in (table.expire_snapshots, table.expire_changelogs, table.expire_tags, table.remove_orphans):
+        with pytest.raises(InvalidInputError, match="number without a unit"):
+            verb(older_than=digits)
+    assert table.inspect.snapshots().num_rows == 3

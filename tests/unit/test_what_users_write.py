@@ -218,3 +218,56 @@ def test_a_column_is_moved_to_a_place_in_words(lake: tl.Lake, place: Any, expect
 def test_a_place_that_is_none_is_refused_with_the_words_that_are(table: tl.Table, place: Any) -> None:
     with pytest.raises(tl.InvalidInputError, match="after id"):
         table.alter(move={"v": place})
+
+
+# ------------------------------------------------------------------------------------------------ a second look
+
+
+@pytest.mark.parametrize("order", [{"id": "desc"}, ("id", "desc"), [("id", "desc")], "id desc", ["id desc"]], ids=repr)
+def test_a_direction_is_never_passed_over(table: tl.Table, order: Any) -> None:
+    """A dict lost its directions, and a lone pair was taken for two columns."""
+    assert table.to_arrow(order_by=order).column("id").to_pylist() == [2, 1]
+
+
+def test_an_order_without_an_order_is_refused(table: tl.Table) -> None:
+    with pytest.raises(tl.InvalidInputError, match="order is not understood"):
+        table.to_arrow(order_by={"id", "v"})
+
+
+def test_a_merge_by_a_floating_key_finds_zero_whatever_its_sign(lake: tl.Lake) -> None:
+    """An upsert without a read wrote a second row, although the two keys are equal."""
+    made = lake.create_table("d.z", {"x": "DOUBLE NOT NULL", "v": "INT"}, primary_key=["x"], options={"bucket": 1})
+    made.write([{"x": -0.0, "v": 1}])
+    merged = made.merge([{"x": 0.0, "v": 9}], on="x").when_matched_update({"v": "s.v"}).when_not_matched_insert().run()
+    assert made.to_arrow().to_pylist() == [{"x": -0.0, "v": 9}]
+    assert (merged.updated, merged.inserted, merged.commit.rows) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}], ids=["copied", "marked"])
+def test_the_commit_of_a_merge_counts_the_rows_that_it_changed(lake: tl.Lake, options: dict[str, str]) -> None:
+    """Rows that were only copied counted, and rows that were only marked did not."""
+    made = lake.create_table("d.m", {"id": "BIGINT", "v": "STRING"}, options=options)
+    made.write([{"id": number, "v": "a"} for number in range(100)])
+    merged = made.merge([{"id": 1, "v": "b"}], on="id").when_matched_update({"v": "s.v"}).run()
+    assert (merged.rows, merged.commit.rows) == (1, 1)
+    merged = made.merge([{"id": 1, "v": "b"}], on="id").when_matched_delete().run()
+    assert (merged.rows, merged.commit.rows) == (1, 1)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_a_row_type_without_members_is_refused_before_the_table_is_made(lake: tl.Lake, file_format: str) -> None:
+    with pytest.raises(tl.TidelakeError, match="ROW"):
+        lake.create_table("d.r", {"i": "INT", "a": "ROW<>"}, options={"file.format": file_format})
+    assert lake.databases() == []
+
+
+def test_a_table_that_no_name_would_open_is_not_made_by_its_path(tmp_path: Any) -> None:
+    with pytest.raises(tl.InvalidInputError, match="branch or a system table"):
+        tl.write_table(tmp_path / "x.db" / "q$ro", [{"z": 1}])
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_a_stream_of_an_empty_table_until_the_latest_snapshot_ends(lake: tl.Lake) -> None:
+    """It waited for ever for the snapshot before the first."""
+    made = lake.create_table("d.e", {"id": "BIGINT"})
+    assert list(made.follow(until="latest")) == []

@@ -165,7 +165,7 @@ class Lake:
             InvalidInputError: the table exists, or a column, key or option is wrong.
             UnsupportedError: an option is not honoured.
         """
-        _plain_name(name)
+        check_plain_name(name)
         require_exclusive_create(self.env, {key: option_text(key, value) for key, value in (options or {}).items()})
         return create_at(
             self._env_of(name),
@@ -202,7 +202,7 @@ class Lake:
             UnsupportedError: the storage cannot move a folder in one step.
             StorageError: the storage failed; the table is whole under one of the two names.
         """
-        source, target = (table_dir(*split_name(_plain_name(name))) for name in (old, new))
+        source, target = (table_dir(*split_name(check_plain_name(name))) for name in (old, new))
         if old == new:
             raise InvalidInputError("new name is the old one", table=old, hint="choose another name")
         before = load_table(self._env_of(old), old)
@@ -282,7 +282,7 @@ _SYSTEM_SEPARATOR = "$"
 _BRANCH_PART = "branch_"
 
 
-def _plain_name(name: str) -> str:
+def check_plain_name(name: str) -> str:
     """The name, if it is that of a table and not of a branch or a system table.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tidelake.errors import (
     CommitConflictError,
@@ -23,6 +23,8 @@ from tidelake.errors import (
 INTERRUPTED = 130
 """What a shell expects of a command that was stopped with Ctrl-C."""
 
+warnings_seen: list[str] = []
+"""Warnings of this run that belong to no result, as those about an option that is not known."""
 _USER_ERRORS = (InvalidInputError, NotFoundError, UnsupportedError, CommitConflictError)
 
 
@@ -41,37 +43,60 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code, having told what went wrong on standard error."""
-    import click
+    """Run the command line; returns the exit code, having reported what went wrong on standard error."""
+    warnings_seen.clear()
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(arguments)
+    except BaseException as error:  # noqa: BLE001 - a face: whatever it is becomes an exit code
+        causes = list(_causes(error))
+        stopped = next((each for each in causes if isinstance(each, KeyboardInterrupt)), None)
+        if stopped is not None or type(error).__name__ == "Abort":
+            return _report_interrupt(stopped)
+        # click itself swallows a pipe that broke, wraps the streams and exits with 1.
+        swallowed = isinstance(error, SystemExit) and type(sys.stdout).__name__.endswith("PacifyFlushWrapper")
+        if swallowed or any(isinstance(each, BrokenPipeError) for each in causes):
+            # The reader (`| head`) has seen enough. What Python would still flush at the end goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        if isinstance(error, SystemExit):
+            return error.code if isinstance(error.code, int) else 1
+        return _report_error(error, as_json=as_json)
 
+
+def _run(arguments: Sequence[str] | None) -> int:
     from tidelake.cli.commands import cli
 
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _warn
-            answer = cli.main(arguments, prog_name="tidelake", standalone_mode=False)
-        sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        return 1
-    except (click.Abort, KeyboardInterrupt):
-        sys.stderr.write("stopped\n")
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough. What Python would still flush at the end goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except TidelakeError as error:
-        return _told(error)
-    except Exception as error:  # noqa: BLE001 - a face: whatever it is, it is our bug and is told as such
-        return _told(error)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        answer = cli.main(arguments, prog_name="tidelake", standalone_mode=False)
+    sys.stdout.flush()
     return answer if isinstance(answer, int) else 0
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from: Python and click wrap an interrupt, or a pipe that broke, in errors of theirs."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        # A cause that was named is one; a context is one only of errors that say nothing of their own.
+        wraps = isinstance(seen, SystemExit | RuntimeError | SystemError) or type(seen).__name__ == "Abort"
+        seen = seen.__cause__ or (seen.__context__ if wraps else None)
+
+
+def _report_interrupt(interrupt: BaseException | None) -> int:
+    """An interrupt may carry a note: that the commit is published all the same."""
+    for text in getattr(interrupt, "__notes__", ()):
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.write("stopped\n")
+    return INTERRUPTED
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """A warning in the words of the command line, without the line of our code that gave it."""
     from tidelake.notebook import plain
 
+    warnings_seen.append(str(message))
     sys.stderr.write(f"warning: {plain(message)}\n")
 
 
@@ -84,31 +109,66 @@ WORDS = {
     "inspect.snapshots()": "`tidelake snapshots`",
     "inspect.tags()": "`tidelake tag list`",
     "inspect.files()": "`tidelake files`",
+    "run check()": "run `tidelake check`",
+    "compact()": "`tidelake compact`",
+    "use delete()": "use `tidelake delete`",
+    "create_tag makes one": "`tidelake tag create` makes one",
     "where=": "--where",
     "partitions=": "--partition",
     "bucket_num=": "--buckets",
+    "pass commit_user= too": "give --commit-user too",
+    'set mode="overwrite"': "say --mode overwrite",
+    "retain_max": "--retain-max",
+    "retain_min": "--retain-min",
+    'write [0, 2] or "0,2-5"': "write 0,2-5",
 }
 """What errors of the library call by its name in Python, by its name here."""
+
+
+_ARGUMENTS = ("max_deletes", "max_rounds", "older_than")
+"""Facts of errors that are arguments in Python and options here."""
 
 
 def in_our_words(text: str) -> str:
     """The text of an error with commands in the place of methods."""
     for python, ours in WORDS.items():
         text = text.replace(python, ours)
+    for name in _ARGUMENTS:
+        text = text.replace(f" {name}=`", f" --{name.replace('_', '-')}=`")
     return text
 
 
-def _told(error: Exception) -> int:
+def _report_error(error: BaseException, *, as_json: bool) -> int:
+    """Say what went wrong on standard error, and with `--json` also as a document on standard output."""
+    import click
+
     from tidelake.notebook import plain
 
-    code = exit_code(error)
-    if code == 3:
+    if isinstance(error, click.ClickException):
+        error.show()
+        code, document = 1, _document("usage", error.format_message())
+    elif exit_code(error) == 3:
         import traceback
 
         traceback.print_exception(error)
         sys.stderr.write("this is a bug in tidelake: please report it with the lines above\n")
+        code, document = 3, _document("internal", str(error) or type(error).__name__)
     else:
-        head, mark, hint = str(error).partition("\nhelp: ")
-        text = head + mark + in_our_words(hint)
+        assert isinstance(error, TidelakeError)
+        text = in_our_words(str(error))
         sys.stderr.write("error: " + "\n".join(plain(line) for line in text.splitlines()) + "\n")
+        facts = {name: str(value) for name, value in error.facts.items()}
+        code, document = exit_code(error), _document(error.code, error.message, facts, error.hint)
+    if as_json:
+        from tidelake.cli.output import print_json
+
+        print_json({"error": document})
     return code
+
+
+def _document(
+    code: str | None, message: str, facts: dict[str, str] | None = None, hint: str | None = None
+) -> dict[str, object]:
+    """An error for programs: its code, its facts by name, and what helps."""
+    help_text = in_our_words(hint) if hint else None
+    return {"code": code, "message": in_our_words(message), "facts": facts or {}, "help": help_text}

@@ -12,6 +12,7 @@ from importlib import metadata
 
 import tidelake
 from tidelake.cli.output import print_json, say
+from tidelake.cli.place import require_lake
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9.]+)(?:\s*;\s*(.*))?")
 _PYTHON_BELOW = re.compile(r"python_version < ['\"]([0-9.]+)['\"]")
@@ -89,7 +90,9 @@ def _storage(location: str, storage: Mapping[str, object]) -> tuple[bool, str]:
     from tidelake.io.selftest import probe_create_exclusive
 
     try:
-        probe_create_exclusive(tidelake.connect(location, storage=storage).env.io, again=True)
+        lake = tidelake.connect(location, storage=storage)
+        require_lake(lake)
+        probe_create_exclusive(lake.env.io, again=True)
     except tidelake.TidelakeError as error:
         return False, str(error)
     return True, f"{location}: exclusive create works"

@@ -17,6 +17,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tidelake.cli import warnings_seen
 from tidelake.io.secrets import redact
 from tidelake.notebook import counted, plain
 
@@ -79,6 +80,8 @@ _LEAST = ("schema_id", "watermark", "commit_user", "creation_time", "last_update
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?")
 _WIDTH = 160
+_FOLDED = 8
+"""Letters that a column of a box keeps at least: narrower ones cannot be read."""
 
 
 def console() -> Console:
@@ -99,7 +102,9 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """One JSON document on standard output; an object also has the warnings of this run."""
+    if isinstance(value, Mapping) and warnings_seen:
+        value = {**value, "warnings": [*value.get("warnings", ()), *warnings_seen]}
     sys.stdout.write(json.dumps(_strict(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -138,6 +143,7 @@ def show_table(
     whole: bool = False,
     columns: Sequence[str] = (),
     boxed: bool | None = None,
+    wraps: bool = False,
 ) -> None:
     """Rows of an Arrow table.
 
@@ -147,6 +153,7 @@ def show_table(
         as_json: as a JSON array of objects, always with every column.
         whole: show every column, and nulls by name; otherwise columns that are all null are left out of the picture.
         columns: the columns for people; all of them when empty. A terminal that is too narrow for them shows what fits.
+        wraps: where the columns do not fit on a terminal, print lines that wrap instead of leaving columns out.
         boxed: draw the picture of a terminal into a pipe too, or (False) a line for each row even on a terminal.
     """
     rows = showable(table)
@@ -164,7 +171,14 @@ def show_table(
     headings = [plain(name) for name in names]
     if on_terminal and columns and _width(headings, cells) > console().width:
         names, headings, cells = _narrowed(names, cells, console().width)
-    if boxed or (on_terminal and not _only_lines_fit(headings, cells)):
+    draws = boxed or (on_terminal and not _only_lines_fit(headings, cells))
+    fitting = _count_fitting(headings, cells, console().width) if draws else len(names)
+    if fitting < len(names) and wraps:
+        draws = False  # everything was asked for: lines that wrap can be read, columns of a letter cannot
+    elif fitting < len(names):
+        note(f"{fitting} of {len(names)} columns fit here: --columns chooses others, --json shows all")
+        names, headings, cells = names[:fitting], headings[:fitting], cells[:fitting]
+    if draws:
         _show_box(plain(title), headings, cells, [_right(rows, name) for name in names])
     else:
         _show_lines(headings, cells)
@@ -182,6 +196,16 @@ def _show_box(title: str, names: list[str], cells: list[list[str]], right: list[
     for row in zip(*cells, strict=True):
         picture.add_row(*map(Text, row))
     console().print(picture)
+
+
+def _count_fitting(names: list[str], cells: list[list[str]], width: int) -> int:
+    """How many columns, from the left, a box holds that folds long cells, but none to less than a few letters."""
+    taken = 1
+    for number, (name, column) in enumerate(zip(names, cells, strict=True)):
+        taken += min(max(map(len, (name, *column)), default=0), _FOLDED) + 3
+        if taken > width:
+            return max(number, 1)
+    return len(names)
 
 
 def _only_lines_fit(names: list[str], cells: list[list[str]]) -> bool:

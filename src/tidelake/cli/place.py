@@ -7,6 +7,7 @@ plan first and is done only after a yes, given as an answer or as `--yes`; with 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -226,9 +227,27 @@ def table_and(place: Place, given: tuple[str, ...], *wanted: str) -> tuple[str |
     return (None, given) if place.table_path else (given[0], given[1:])
 
 
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,`]*))\s*(?:,|$)")
+
+
 def split_names(names: str | None) -> list[str] | None:
-    """`a, b` as a list."""
-    return [name.strip() for name in names.split(",")] if names else None
+    """`a, b` as a list; a name with a comma stands in backticks, as in conditions.
+
+    Raises:
+        InvalidInputError: a backtick is not closed.
+    """
+    if not names:
+        return None
+    found, at = [], 0
+    while at < len(names):
+        matched = _NAME.match(names, at)
+        if matched is None:
+            raise tidelake.InvalidInputError(
+                "names cannot be told apart", names=names, hint="put names with a comma or a backtick into backticks"
+            )
+        found.append(matched[2].strip() if matched[1] is None else matched[1].replace("``", "`"))
+        at = matched.end()
+    return found
 
 
 def pairs(given: tuple[str, ...], what: str, form: str = "KEY=VALUE") -> dict[str, str]:
@@ -239,8 +258,12 @@ def pairs(given: tuple[str, ...], what: str, form: str = "KEY=VALUE") -> dict[st
     """
     found: dict[str, str] = {}
     for pair in given:
-        key, equals, value = pair.partition("=")
-        key = key.strip()
+        quoted = re.match(r"\s*`((?:[^`]|``)*)`\s*=", pair)  # a name with = in it, as in conditions
+        if quoted:
+            key, equals, value = quoted[1].replace("``", "`"), "=", pair[quoted.end() :]
+        else:
+            key, equals, value = pair.partition("=")
+            key = key.strip()
         if not equals or not key:
             hint = "write the name, = and the value; in quotes where there are blanks"
             raise tidelake.InvalidInputError(f"{what} must be {form}", given=pair, hint=hint)
@@ -296,6 +319,8 @@ def settle(question: str, *, yes: bool) -> bool:
     try:
         answer = click.confirm(question, err=True)
     except click.Abort as cause:
+        if isinstance(cause.__context__, KeyboardInterrupt):
+            raise  # Ctrl-C at the question stops the command; only the end of the input is nobody's answer
         raise tidelake.InvalidInputError(
             "nobody answered, nothing was changed", hint="say --yes to do it without a question"
         ) from cause

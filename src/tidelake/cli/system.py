@@ -27,7 +27,7 @@ def _show(place: Place, table: str | None, name: str, *, everything: bool) -> No
     rows = without_secrets(getattr(handle.inspect, name)())
     columns = () if everything else BRIEF.get(name, ())
     title = f"{handle.name}${name}"
-    show_table(rows, title=title, as_json=place.as_json, whole=everything, columns=columns)
+    show_table(rows, title=title, as_json=place.as_json, whole=everything, columns=columns, wraps=everything)
     if name == "lsm" and not place.as_json:
         tell_debt(rows)
 

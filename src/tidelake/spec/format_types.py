@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidelake.spec.types import DataType, ElementType, Root, TimeType, walk
+from tidelake.spec.types import DataType, ElementType, Root, RowType, TimeType, walk
 
 _TEXTS: Final = frozenset({Root.CHAR, Root.VARCHAR})
 _PARQUET_ONLY: Final = frozenset({Root.VARIANT, Root.GEOMETRY, Root.GEOGRAPHY})
+
+
+def _not_in_any(dtype: DataType) -> bool:
+    return isinstance(dtype, RowType) and not dtype.fields
 
 
 def _not_in_orc(dtype: DataType) -> bool:
@@ -32,5 +36,5 @@ _REFUSED: Final[Mapping[str, Callable[[DataType], bool]]] = {"orc": _not_in_orc,
 
 def unstorable(file_format: str, dtype: DataType) -> DataType | None:
     """The type, or the first type inside it, that files of this format cannot hold; None if they can hold all."""
-    refused = _REFUSED.get(file_format)
-    return None if refused is None else next((each for each in walk(dtype) if refused(each)), None)
+    refused = _REFUSED.get(file_format, _not_in_any)
+    return next((each for each in walk(dtype) if _not_in_any(each) or refused(each)), None)

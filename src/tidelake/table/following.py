@@ -204,8 +204,11 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
         raise StopIteration
 
     def _is_past_the_end(self, snapshot_id: int | None = None) -> bool:
+        if self._until is None:
+            return False
         at = self._follower.next_id if snapshot_id is None else snapshot_id
-        return self._until is not None and at is not None and at > self._until
+        # The newest snapshot of an empty table is 0, and nothing comes before it.
+        return self._until < 1 if at is None else at > self._until
 
     def _handed_out(self, step: Step) -> Change:
         self._pending = step.next_id

@@ -64,9 +64,15 @@ class TableWrite:
 class TableCommit:
     """Publishes the messages of writers for one commit user."""
 
-    def __init__(self, committer: Committer, afterwards: Callable[[CommitResult], CommitResult]) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        afterwards: Callable[[CommitResult], CommitResult],
+        show: Callable[[CommitResult], CommitResult],
+    ) -> None:
         self._committer = committer
         self._afterwards = afterwards
+        self._show = show
 
     @property
     def user(self) -> str:
@@ -87,7 +93,8 @@ class TableCommit:
             CommitConflictError: others changed the same files.
             CommitUnknownError: the storage did not tell whether a snapshot is there.
         """
-        return self._afterwards(self._committer.commit(_committable(messages, identifier, watermark, properties)))
+        committable = _committable(messages, identifier, watermark, properties)
+        return self._ended(self._committer.commit(committable), identifier)
 
     def overwrite(
         self,
@@ -107,7 +114,11 @@ class TableCommit:
             CommitUnknownError: as `commit`.
         """
         committable = _committable(messages, identifier, watermark, properties)
-        return self._afterwards(self._committer.overwrite(committable, partition, dynamic=dynamic))
+        return self._ended(self._committer.overwrite(committable, partition, dynamic=dynamic), identifier)
+
+    def _ended(self, result: CommitResult, identifier: int | None) -> CommitResult:
+        """What follows a commit; rows that a lost compaction hides are shown by the next commit of a numbered job."""
+        return self._afterwards(self._show(result) if identifier is None else result)
 
     def truncate(self, *, identifier: int | None = None) -> CommitResult:
         """Delete every row."""

@@ -36,7 +36,15 @@ from tidelake.ops.write.rescale import (
     rescaled_anew,
     run_rescale,
 )
-from tidelake.ops.write.verbs import Target, begin_write, check_assignments, run_delete, run_update, run_write
+from tidelake.ops.write.verbs import (
+    Target,
+    begin_write,
+    check_assignments,
+    made_visible,
+    run_delete,
+    run_update,
+    run_write,
+)
 from tidelake.spec.types import Field
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
@@ -315,7 +323,8 @@ class Writing(Handle):
             UnsupportedError: the table has an option that commits do not honour.
         """
         self._refuse_travelled()
-        return TableCommit(self._committer(commit_user), self._afterwards)
+        committer = self._committer(commit_user)
+        return TableCommit(committer, self._afterwards, partial(made_visible, self._target(), committer))
 
     @abstractmethod
     def _newest(self) -> Self:

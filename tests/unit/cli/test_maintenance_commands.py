@@ -155,7 +155,7 @@ def test_refs_of_a_table_given_by_its_path(users: tl.Table) -> None:
     ("arguments", "told"),
     [
         (("expire", "shop.users", "--retain-min", "0"), "at least one snapshot"),
-        (("expire", "shop.users", "--retain-max", "1"), "retain_max"),
+        (("expire", "shop.users", "--retain-max", "1"), "--retain-max"),
         (("expire", "shop.users", "--older-than", "soon"), "`7 d`"),
         (("expire", "shop.users", "--retain-min", "x"), "not a valid integer"),
         (("orphans", "shop.users", "--older-than", "1 h"), "at least a day old"),

@@ -238,3 +238,36 @@ def test_an_overwrite_replaces_a_partition_whose_new_rows_take_each_other_back(m
     table.compact()
     assert rows(table) == [{"k": 3, "p": "c", "v": "x"}, {"k": 5, "p": "a", "v": "new"}]
     assert table.check(deep=True).ok
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"merge-engine": "partial-update"},
+        {"merge-engine": "partial-update", "full-compaction.delta-commits": "1"},
+        {"merge-engine": "partial-update", "changelog-producer": "lookup"},
+        {"merge-engine": "partial-update", "deletion-vectors.enabled": "true"},
+        {"merge-engine": "first-row"},
+        {"bucket": "-1", "full-compaction.delta-commits": "1"},
+    ],
+    ids=["plain", "partial", "full", "lookup", "vectors", "first-row", "dynamic"],
+)
+def test_a_job_that_began_before_a_column_was_added_does_not_erase_its_values(tmp_path, options):
+    """Its compactions wrote the rows of others again with the columns that it knew."""
+    lake = tl.connect(tmp_path)
+    table = lake.create_table("d.t", COLUMNS, primary_key=["k"], options={"bucket": "1", **options})
+    stale, added = lake.table("d.t"), table.alter(add={"w": "INT"})
+    added.write([{"k": k, "v": "new", "n": k, "w": k} for k in range(1, 4)])
+    for number in range(8):
+        assert stale.write([{"k": 2, "v": "old", "n": 0}, {"k": 100 + number, "v": "old", "n": 0}]).warnings == ()
+    prepared = stale.new_write()
+    prepared.write([{"k": 200, "v": "old", "n": 0}])
+    assert stale.new_commit().commit(prepared.prepare_commit()).warnings == ()
+    for _ in range(2):
+        found = {row["k"]: row["w"] for row in lake.table("d.t").to_arrow().to_pylist()}
+        overwritten = "merge-engine" not in options
+        assert [found[k] for k in (1, 2, 3)] == [1, None if overwritten else 2, 3]
+        assert len(found) == 12
+        lake.table("d.t").compact(full=True)
+    assert lake.table("d.t").check(deep=True, rows=True).ok

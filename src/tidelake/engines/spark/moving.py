@@ -121,13 +121,13 @@ class KeyReading:
     ref: TableRef
     shares: tuple[tuple[Split, ...], ...]
     assigner: Assigner
-    base_id: int
+    base_id: int = 0
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The keys as parcels that come before all rows."""
         with carrying():
             table = self.ref.open()
-            with table.store.snapshots.held_to(self.base_id):
+            with table.store.snapshots.held_to(self.base_id or None):
                 yield from self._read(table, batches)
 
     def _read(self, table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

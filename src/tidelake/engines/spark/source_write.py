@@ -115,12 +115,17 @@ class TableWriter(DataSourceArrowWriter):
         from tidelake.ops.write.keyed import KeyedTableWriter  # append tables do without the tree
 
         options = {**table.options, "write-only": "true"}
-        base_id: int | None = self.base_id
-        if base_id and not table.store.snapshots.exists(base_id):
-            # It expired since the job was planned. A task may start from another snapshot than the others: the commit
-            # moves the sequence numbers of each message behind what was committed since the message's own base.
-            base_id = None
-        return KeyedTableWriter(table.store, table.paths, options, self.overwrite, base_id=base_id, skip=task * STRIPE)
+        # A task may start from another snapshot than the others: the commit moves the sequence numbers of each message
+        # behind what was committed since the message's own base.
+        return KeyedTableWriter(
+            table.store,
+            table.paths,
+            options,
+            self.overwrite,
+            base_id=self.base_id,
+            base_may_expire=True,
+            skip=task * STRIPE,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks wrote.

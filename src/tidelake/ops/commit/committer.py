@@ -20,7 +20,6 @@ from tidelake.errors import (
     CommitUnknownError,
     FormatError,
     InvalidInputError,
-    StorageError,
     TidelakeError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
@@ -203,8 +202,8 @@ class Committer:
             self._refuse_committed(written)
         ignore_empty = self._options.ignores_empty(committable.is_batch)
         done: list[Done] = []
-        there = published.kinds()
-        if not (ignore_empty and written.is_empty) and not there & {CommitKind.APPEND, CommitKind.OVERWRITE}:
+        # The written part is published first, and may have expired since: any snapshot of the number proves it.
+        if not (ignore_empty and written.is_empty) and not published.snapshots:
             takes_away = written.deletes_rows
             provider = _Rebasing(
                 self._store, committable.messages, written, self._rebaser, self._reassigner, self._bucket, guard
@@ -257,7 +256,8 @@ class Committer:
     def _delete(self, paths: Sequence[str]) -> None:
         """Delete what belongs to nobody, as far as the storage lets us; what stays is an orphan."""
         for path in paths:
-            with suppress(StorageError):
+            # Whatever fails here must not hide what the commit has come to.
+            with suppress(Exception):
                 self._store.env.io.delete(path)
 
     def _after_rebase(
@@ -268,6 +268,9 @@ class Committer:
         parts = self._compact_part(committable, published, done, compacted, messages)
         kept = [each.compact for each in messages]
         lost = any(each.compact != CompactIncrement() and each.compact not in kept for each in committable.messages)
+        if lost and self._looks_up and not parts.compaction_lost:
+            overtaken = CommitConflictError("another job committed to the same buckets first")
+            self._outcome.warnings.append(compaction_warning(overtaken, hides=True))
         return replace(parts, compaction_lost=parts.compaction_lost or lost)
 
     def _refuse_committed(self, written: Changes) -> None:
@@ -391,7 +394,9 @@ class Committer:
         written, compacted = split_messages(messages, default_buckets=self._bucket)
         if schema.partition_keys and chosen:
             if not touched:
-                return self._numbered(committable, lambda found: self._compact_part(committable, found, (), compacted))
+                return self._numbered(
+                    committable, lambda found: self._compact_part(committable, found, (), compacted, messages)
+                )
             partitions: PartitionFilter = dynamic_filter(schema, touched)
         else:
             partitions = static_filter(schema, partition or {})
@@ -425,7 +430,7 @@ class Committer:
 
         def parts(published: Published) -> _Parts:
             done: list[Done] = []
-            if CommitKind.OVERWRITE not in published.kinds():
+            if not published.snapshots:  # as of `_commit_parts`
                 request = self._request(
                     committable,
                     seen_id=published.seen_id,
@@ -435,7 +440,7 @@ class Committer:
                     fixed_changes=False,
                 )
                 done += _some(self._loop.run(request, self._outcome))
-            return self._compact_part(committable, published, done, compacted)
+            return self._compact_part(committable, published, done, compacted, committable.messages)
 
         return self._numbered(committable, parts)
 
@@ -605,6 +610,8 @@ class Committer:
             mine = tuple(each for each in parts.done if not each.repeated)
             if committable.is_batch:
                 self._added |= {name for each in mine for name in _added_names(each.changes)}
+                if mine:  # as they were given, too: they may have been written again on the way
+                    self._added |= {file.file_name for each in committable.messages for file in each.data.new_files}
             there = outcome.published_before = bool(published.snapshots) or len(mine) < len(parts.done)
             with outcome.following("writing a note of it"):
                 self._note_done(committable, progress, parts)

@@ -81,7 +81,9 @@ class CommitResult:
     """What a commit did.
 
     `snapshot_ids` is empty for an empty or repeated commit. `rows` are those that were written, changed or removed, not
-    those of others that a compaction wrote again; a commit that only compacts counts these. `warnings` tells what could
+    those of others that a compaction wrote again; a commit that only compacts counts these. Where whole partitions go
+    without a look at their rows, it counts what their files hold: also older versions of keys, and rows that deletion
+    vectors mark. `warnings` tells what could
     not be done after the commit was published. `compaction_lost` tells that the compaction part met a conflict or an
     error after the written part was published; it will be done anew by the next compaction.
     """

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
+from tidelake.expr.moments import plain_value
 from tidelake.io import clock
 from tidelake.ops.scan.travel import parse_time
 from tidelake.options import parse_duration
 
-Moment = str | datetime | int
-"""A text such as `2026-11-15 12:00:00`, a datetime (both local without a zone), or milliseconds since the epoch."""
+Moment = str | datetime | date | int
+"""A text such as `2026-11-15 12:00:00`, a datetime (both local without a zone), the beginning of a day, or milliseconds
+since the epoch; also the points in time of numpy, pandas and Arrow."""
 Span = str | timedelta | int
 """A text such as `1 d`, a timedelta, or milliseconds."""
+
+_DIGITS: Final = re.compile(r"\s*[0-9]+\s*")
 
 
 def moment_ms(value: Moment) -> int:
     """Milliseconds since the epoch.
 
     Raises:
-        InvalidInputError: it is no moment.
+        InvalidInputError: it is not a moment.
     """
-    if isinstance(value, datetime):
-        return clock.moment_ms(value)
-    return parse_time(value) if isinstance(value, str) else value
+    match plain_value(value):
+        case str() as text:
+            return parse_time(text)
+        case datetime() as moment:
+            return clock.moment_ms(moment)
+        case date() as day:
+            return clock.moment_ms(datetime.combine(day, time()))
+        case pa.TimestampScalar() as finer:  # it has nanoseconds
+            seconds, nanos = divmod(int(finer.value), 1_000_000_000)
+            whole = datetime.fromtimestamp(seconds, UTC)
+            return clock.moment_ms(whole if finer.type.tz else whole.replace(tzinfo=None)) + nanos // 1_000_000
+        case int() | np.integer() as number if not isinstance(number, bool):
+            return int(number)
+    raise InvalidInputError(
+        "moment is not understood",
+        value=repr(value)[:80],
+        hint='give a text such as "2026-11-15 12:00:00", a datetime, or milliseconds since 1970',
+    )
 
 
 def span_ms(value: Span) -> int:
@@ -53,6 +77,13 @@ def before_ms(value: Moment | timedelta, now_ms: int) -> int:
     if isinstance(value, timedelta):
         return now_ms - span_ms(value)
     if isinstance(value, str):
+        if _DIGITS.fullmatch(value):
+            # A duration in milliseconds to one reader, a date to another: what is deleted must not depend on it.
+            raise InvalidInputError(
+                "number without a unit is neither a moment nor a duration",
+                value=value,
+                hint="write a moment as 2026-11-15, or how long ago as `7 d`",
+            )
         try:
             return now_ms - parse_duration(value)
         except ValueError:

@@ -7,7 +7,8 @@ other rows are certain to come before all of its own, so that the answer is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -48,11 +49,7 @@ def parse_order(order_by: OrderBy, schema: Schema) -> tuple[SortKey, ...]:
     Raises:
         InvalidInputError: a column does not exist, has a type without an order, or is named twice.
     """
-    if order_by is not None and not isinstance(order_by, Iterable):
-        raise _unclear(order_by)
-    parts: tuple[object, ...] = (
-        () if order_by is None else (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    )
+    parts = _split(order_by, schema)
     keys = tuple(_key(part, schema) for part in parts)
     names = [key.column for key in keys]
     if order_by is not None and not keys:
@@ -63,6 +60,22 @@ def parse_order(order_by: OrderBy, schema: Schema) -> tuple[SortKey, ...]:
         if schema.field(name).type.root in _UNORDERED:
             raise InvalidInputError("values of this type have no order", column=name, type=schema.field(name).type)
     return keys
+
+
+def _split(order_by: object, schema: Schema) -> tuple[object, ...]:
+    """The parts of an order, the most important first."""
+    match order_by:
+        case None:
+            return ()
+        case str():
+            return (order_by,)
+        case (str(), str() as word) if word.strip().lower() in ("asc", "desc") and word not in schema.names:
+            return (tuple(order_by),)  # one pair
+        case Mapping():
+            return tuple(order_by.items())
+        case Iterable() if not isinstance(order_by, AbstractSet):  # a set has no order
+            return tuple(order_by)
+    raise _unclear(order_by)
 
 
 def _key(part: object, schema: Schema) -> SortKey:
@@ -76,7 +89,7 @@ def _key(part: object, schema: Schema) -> SortKey:
 
 def _unclear(part: object) -> InvalidInputError:
     return InvalidInputError(
-        "order is not understood", got=repr(part)[:80], hint='write "column", "column desc" or ("column", "desc")'
+        "order is not understood", got=repr(part)[:80], hint='write "column", "column desc" or [("column", "desc")]'
     )
 
 

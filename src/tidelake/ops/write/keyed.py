@@ -72,6 +72,7 @@ class KeyedTableWriter:
         table_options: Mapping[str, str],
         overwrite: bool = False,
         base_id: int | None = None,
+        base_may_expire: bool = False,
         skip: int = 0,
         assigned: DynamicBuckets | None = None,
         user: str | None = None,
@@ -79,9 +80,9 @@ class KeyedTableWriter:
     ) -> None:
         """Look at the options; nothing is read before the first row.
 
-        `base_id` is the snapshot to start from (0: none), `skip` leaves numbers to other writers of the same buckets,
-        `user` is the commit user if it is known, `counts` are the numbers of buckets of partitions where the table
-        leaves them open.
+        `base_id` is the snapshot to start from (0: none), or with `base_may_expire` the newest one if that expired;
+        `skip` leaves numbers to other writers of the same buckets, `user` is the commit user if it is known, `counts`
+        are the numbers of buckets of partitions where the table leaves them open.
 
         Raises:
             InvalidInputError: an option has a value that is none of its.
@@ -89,7 +90,7 @@ class KeyedTableWriter:
         """
         schema = store.schema
         self.store, self.paths, self.table_options, self.overwrite = store, paths, table_options, overwrite
-        self._base_id, self._skip = base_id, skip
+        self._base_id, self._base_may_expire, self._skip = base_id, base_may_expire, skip
         self._assigned, self._user = assigned, user
         self._assigns_alone = False
         self._assigner_name: str | None = None
@@ -481,8 +482,13 @@ class KeyedTableWriter:
         if base_id is None:
             self._round = snapshots.on_newest(self._begun)
         else:
-            with snapshots.held_to(base_id or None):
-                self._round = self._begun(snapshots.get(base_id) if base_id else None)
+            try:
+                with snapshots.held_to(base_id or None):
+                    self._round = self._begun(snapshots.get(base_id) if base_id else None)
+            except NotFoundError as error:
+                if error.code != EXPIRED or not self._base_may_expire:
+                    raise
+                self._round = snapshots.on_newest(self._begun)
 
     def _begun(self, snapshot: Snapshot | None) -> _Round:
         self._counts.start(snapshot)

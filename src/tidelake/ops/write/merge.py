@@ -198,10 +198,11 @@ def commit_merge(target: Target, committer: Committer, prepared: Prepared) -> Me
     done = commit_rows(target, committer, prepared.messages, "MERGE", prepared.guard, waiting=prepared.hidden)
     counts = prepared.counts
     updated, inserted = counts.get(Action.UPDATE, 0), counts.get(Action.INSERT, 0)
+    deleted = counts.get(Action.DELETE, 0)
     return MergeResult(
-        commit=done,
+        commit=replace(done, rows=updated + deleted + inserted),  # rows that were only copied do not count
         updated=updated,
-        deleted=counts.get(Action.DELETE, 0),
+        deleted=deleted,
         inserted=inserted,
         written=updated + inserted,
     )

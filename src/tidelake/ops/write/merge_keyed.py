@@ -54,6 +54,7 @@ from tidelake.ops.write.merge_parts import (
 from tidelake.ops.write.merge_rules import Action, Merge, Rule, When, blind_values
 from tidelake.ops.write.verbs import Target
 from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.types import Root
 
 
 def upsert_values(target: Target, merge: Merge, has_nulls: Callable[[str], bool]) -> Mapping[str, Scalar] | None:
@@ -63,6 +64,8 @@ def upsert_values(target: Target, merge: Merge, has_nulls: Callable[[str], bool]
     """
     schema, options = target.store.schema, target.options
     keys = schema.primary_keys
+    if any(schema.field(name).type.root in (Root.FLOAT, Root.DOUBLE) for name in keys):
+        return None  # 0.0 and -0.0 are equal and meet in a join, but they are two keys
     if keeps_the_first(options):
         return _first_only(merge, keys)
     if not versions_win(options, merge.assigned):

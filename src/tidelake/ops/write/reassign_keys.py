@@ -19,10 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.errors import InvalidInputError
+from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.files.keyed import KIND_FIELD
 from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeOptions
+from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.keyed import KeyedRequest
@@ -257,23 +258,37 @@ class _Homes:
         """Look at the commits after a snapshot, up to the newest one.
 
         Raises:
+            CommitConflictError: rows were overwritten that decided where others go.
             FormatError: a file is missing or damaged, or a key is in two places.
         """
         for number in range(since + 1, latest.id + 1):
             snapshot = self._store.snapshots.find(number)
-            if snapshot is None or snapshot.commit_kind is CommitKind.OVERWRITE:
+            replaces = snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE
+            if replaces and self.policy is not Policy.MOVES:
+                # Rows were sent to where their keys lived, or left out: where the keys are gone that cannot be undone.
+                raise CommitConflictError(
+                    "keys that decided where rows go were replaced by another commit",
+                    code=KEYS_MOVED,
+                    snapshot_id=number,
+                    hint="write the rows again",
+                )
+            if snapshot is None or replaces:
                 self._read_all(latest)
                 return
-            if snapshot.commit_kind is CommitKind.APPEND:
-                self._follow(snapshot)
+            if snapshot.commit_kind is CommitKind.APPEND and not self._follow(snapshot):
+                self._read_all(latest)
+                return
 
     def _read_all(self, latest: Snapshot) -> None:
         keys = MovingKeys(self._store, self._paths, self._options, latest)
         self._index, self.partitions, self.digester = keys.loaded()
         self._numbers = {partition: number for number, partition in enumerate(self.partitions)}
 
-    def _follow(self, snapshot: Snapshot) -> None:
-        """Take in what one commit wrote: a key is where it wrote a row of it, and not where it took one back."""
+    def _follow(self, snapshot: Snapshot) -> bool:
+        """Take in what one commit wrote: a key is where it wrote a row of it, and not where it took one back.
+
+        False where only a look at all rows shows whether a row that takes something back removed its key.
+        """
         metas = delta_manifests(self._store.manifests, snapshot)
         entries = read_changes(self._store.manifests, metas)
         here = pc.and_(pc.equal(entries.column("kind"), ADD), pc.greater_equal(entries.column("bucket"), 0))
@@ -281,12 +296,15 @@ class _Homes:
         come: list[Layer] = []
         for split in bucket_splits(entries.filter(here), snapshot.id, self._paths, None):
             keys, kinds = self._versions(split)
-            takes = (kinds & _RETRACT).astype(np.bool_) & (self.policy is Policy.MOVES)
+            takes = (kinds & _RETRACT).astype(np.bool_)
+            if takes.any() and self.policy is not Policy.MOVES:
+                return False
             place = self.number((split.partition, split.bucket))
             gone.append(_nowhere(keys[takes]))
             come.append(Layer(keys[~takes], np.full(int((~takes).sum()), place, np.int64)))
         for layer in (*gone, *come):
             self._index.put(layer)
+        return True
 
     def _versions(self, split: Split) -> tuple[Digests, Ints]:
         """The keys of a bucket in the order of their digests, with the kind of the last version of each."""

@@ -95,7 +95,7 @@ class Tree:
             UnsupportedError: the table's compactions do more than merge.
         """
         self.missed = self.running is not None
-        if self.missed or self.held:
+        if self.missed or self.held or self._holds_newer_schema():
             return
         store = self.bucket.store
         now = local_time_ms(store.env.clock)
@@ -106,6 +106,14 @@ class Tree:
         task = store.env.executor.start(lambda: run_compaction(bucket, levels, compaction)[0])
         inputs = frozenset((file.name, file.level) for file in compaction.files)
         self.running = Running(task, bucket, inputs, self.base_snapshot_id)
+
+    def _holds_newer_schema(self) -> bool:
+        """Whether a file has columns that this writer does not know: rows that it wrote again would lose them.
+
+        Compactions of the bucket are then left to writers that opened the table since.
+        """
+        known = self.bucket.store.schema.id
+        return any(file.meta.schema_id > known for file in self.levels.files)
 
     def collect(self, *, wait: bool) -> None:
         """Take over the result of the compaction that ran, if it has ended or is worth waiting for.

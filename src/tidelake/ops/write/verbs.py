@@ -294,7 +294,7 @@ def made_visible(target: Target, committer: Committer, result: CommitResult, *, 
 
     The rows are committed: where they stay hidden the result says so.
     """
-    if not target.is_keyed or not (result.repeated or result.compaction_lost or waiting):
+    if not target.is_keyed:
         return result
     from tidelake.lsm.engines.build import MergeOptions
     from tidelake.ops.compact.buckets import Job
@@ -304,6 +304,12 @@ def made_visible(target: Target, committer: Committer, result: CommitResult, *, 
     hidden = MergeOptions.parse(target.options).needs_lookup
     if not hidden or KeyedWriteOptions.parse(target.options).write_only:
         return result
+    newest = _with_newest_schema(target)
+    # A writer that knows an older schema leaves compactions to those that know all columns.
+    left = bool(result.snapshot_ids) and newest is not target
+    if not (result.repeated or result.compaction_lost or waiting or left):
+        return result
+    target = newest
     seen = without_compaction_warning(result)
     try:
         run_compaction(Job(target.name, target.store, target.paths, target.options, target.thin), committer)
@@ -313,6 +319,16 @@ def made_visible(target: Target, committer: Committer, result: CommitResult, *, 
         name_published(interrupt, result.snapshot_ids)
         raise
     return seen
+
+
+def _with_newest_schema(target: Target) -> Target:
+    """The same table with the schema that it has by now, and the options that the caller gave for this use."""
+    schema = target.store.schemas.latest()
+    if schema is None or schema.id == target.store.schema.id:
+        return target
+    own = target.store.schema.options
+    given = {key: value for key, value in target.options.items() if own.get(key) != value}
+    return replace(target, store=replace(target.store, schema=schema), options={**schema.options, **given})
 
 
 def check_mode(mode: str) -> None:
