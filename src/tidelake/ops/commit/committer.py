@@ -348,6 +348,11 @@ class Committer:
 
     # -------------------------------------------------------------------------------------------- overwrite
 
+    @property
+    def published_schema_id(self) -> int:
+        """The newest schema that the last commit met: a snapshot names the schema that its table has by then."""
+        return max((each.schema_id for each in self._outcome.published), default=self._store.schema.id)
+
     def overwrite(
         self, committable: Committable, partition: Mapping[str, object] | None = None, *, dynamic: bool | None = None
     ) -> CommitResult:

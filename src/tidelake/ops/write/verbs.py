@@ -304,14 +304,13 @@ def made_visible(target: Target, committer: Committer, result: CommitResult, *, 
     hidden = MergeOptions.parse(target.options).needs_lookup
     if not hidden or KeyedWriteOptions.parse(target.options).write_only:
         return result
-    newest = _with_newest_schema(target)
     # A writer that knows an older schema leaves compactions to those that know all columns.
-    left = bool(result.snapshot_ids) and newest is not target
+    left = bool(result.snapshot_ids) and committer.published_schema_id > target.store.schema.id
     if not (result.repeated or result.compaction_lost or waiting or left):
         return result
-    target = newest
     seen = without_compaction_warning(result)
     try:
+        target = _with_newest_schema(target)
         run_compaction(Job(target.name, target.store, target.paths, target.options, target.thin), committer)
     except Exception as error:  # noqa: BLE001 - the rows are committed, whatever it is
         return replace(seen, warnings=(*seen.warnings, compaction_warning(error, hides=True)))
