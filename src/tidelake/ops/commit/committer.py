@@ -435,7 +435,7 @@ class Committer:
 
         def parts(published: Published) -> _Parts:
             done: list[Done] = []
-            if not published.snapshots:  # as of `_commit_parts`
+            if not published.snapshots:  # any snapshot of the number proves it, see `_commit_parts`
                 request = self._request(
                     committable,
                     seen_id=published.seen_id,
