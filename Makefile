@@ -4,14 +4,15 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -q
 PEERS := .venv-peers/bin/python
 FLOOR := .venv-floor/bin/python
-export PYTHONDONTWRITEBYTECODE := 1
+# Bytecode goes there and not beside the sources; without any, each of the many short processes of the tests compiles anew.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 export TIDELAKE_PEERS_PYTHON := $(CURDIR)/$(PEERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs check format lint types contracts unit test long cluster floor floor-unit compat compat-all soak bench bench-spark bench-peers lock clean
+.PHONY: help setup demo docs check format lint types contracts unit test long cluster floor floor-unit compat compat-all soak soak-faults soak-sequences bench bench-spark bench-peers lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/ready: requirements/dev.txt pyproject.toml scripts/make_venv.sh
 	@sh scripts/make_venv.sh .venv requirements/dev.txt project
@@ -72,16 +73,20 @@ compat: setup .venv-peers/ready ## the suite against the real Apache Paimon (nee
 compat-all: export TIDELAKE_EVERY_CELL := 1
 compat-all: compat ## the same with every cell of its largest matrix, before a release
 
-soak: SEQUENCES ?= 0:1000# seeds of the random sequences against the real Paimon, to run them in parts
-soak: setup ## the long versions of the fault tests, before a release (random sequences need Java 17 and mvn)
-	@TIDELAKE_EVERY_FAULT=1 $(PYTEST) tests/soak tests/fault -n 2 --timeout 3600
+soak: soak-faults soak-sequences ## the long versions of the fault tests, before a release: hours, so run it in parts
+
+soak-faults: setup ## a part of it: PART="contention" chooses tests by name, all without it
+	@TIDELAKE_EVERY_FAULT=1 $(PYTEST) tests/soak tests/fault -n 2 --timeout 3600 --durations 20 $(if $(PART),-k "$(PART)")
+
+soak-sequences: SEQUENCES ?= 0:1000# seeds, to run them in parts
+soak-sequences: setup ## a part of it: random sequences beside the real Paimon (needs Java 17 and mvn), SEQUENCES=0:200
 	@TIDELAKE_REQUIRE_ORACLE=1 TIDELAKE_SEQUENCES=$(SEQUENCES) $(PYTEST) -m oracle tests/compat/test_sequences.py -n 2 --timeout 900
 
 bench: setup ## measure ourselves against floors; prints a table and writes JSON
 	@$(PY) -m benchmarks
 
 bench-spark: setup ## measure tables on Spark against plain Parquet on Spark
-	@$(PY) -m benchmarks --only spark && $(PY) -m benchmarks --only spark-changes
+	@$(PY) -m benchmarks --only spark && $(PY) -m benchmarks --only spark-changes && $(PY) -m benchmarks --only spark-streams
 
 bench-peers: setup .venv-peers/ready ## measure the others beside us
 	@$(PY) -m benchmarks --peers

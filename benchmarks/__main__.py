@@ -18,7 +18,7 @@ from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
 SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes", "wide")
-APART = ("spark", "spark-changes")
+APART = ("spark", "spark-changes", "spark-streams")
 """Sections that run only when they are named."""
 
 
@@ -58,6 +58,10 @@ def main() -> None:
                     from benchmarks import spark
 
                     results += spark.run_changes(arguments.repeat)
+                case "spark-streams":
+                    from benchmarks import spark
+
+                    results += spark.run_streams(arguments.repeat)
     show(results)
     write(results, arguments.only or "results")
 

@@ -1,4 +1,4 @@
-"""Small durable commits after 100, 1,000 and 5,000 commits, and one commit of 10,000 files."""
+"""Small commits after 100, 1,000 and 5,000 commits, also of a long-lived writer, and one commit of 10,000 files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 import tidelake as tl
 from benchmarks.lakes import fill, make_table, message, new_file
@@ -18,7 +20,7 @@ WINDOWS = (100, 1_000, 5_000)
 
 
 def run(peer: Peer | None, repeat: int = 7) -> list[Result]:
-    return [*_small(peer), *_big(peer, repeat)]
+    return [*_small(peer), *_long_lived(), *_big(peer, repeat)]
 
 
 def _small(peer: Peer | None) -> list[Result]:
@@ -49,6 +51,51 @@ def _small(peer: Peer | None) -> list[Result]:
             work = f"small commit after 1,000, {label}"
             results.append(Result(work, mine, str(name), theirs, mine / theirs, "< 1 x", mine < theirs))
     return results
+
+
+def _long_lived() -> list[Result]:
+    """Processor time of one hundred small commits of writers that have made 100 and 5,000 commits before, in turns."""
+    young, old = 100, 5_000
+    with tempfile.TemporaryDirectory() as scratch:
+        jobs = {age: _LongJob(Path(scratch) / str(age)) for age in (young, old)}
+        for age, job in jobs.items():
+            for _ in range(age):
+                job.commit()
+        times: dict[int, list[float]] = {age: [] for age in jobs}
+        for _ in range(100):
+            for age, job in jobs.items():
+                started = time.process_time()
+                job.commit()
+                times[age].append(time.process_time() - started)
+        for job in jobs.values():
+            job.close()
+    results = []
+    for label, of in (("median", statistics.median), ("mean", statistics.mean)):
+        ours, other = of(times[old]), of(times[young])
+        work = f"processor time of a small commit of a writer after {old:,}, {label}"
+        results.append(Result(work, ours, f"after {young:,}", other, ours / other, "<= 1.2 x", ours <= 1.2 * other))
+    return results
+
+
+class _LongJob:
+    """A job that upserts ten rows of a thousand keys in each of its numbered commits."""
+
+    def __init__(self, folder: Path) -> None:
+        lake = tl.connect(folder, storage={"durability": "none"})
+        columns = {"id": "BIGINT NOT NULL", "v": "BIGINT"}
+        table = lake.create_table("bench.t", columns, primary_key=["id"], options={"bucket": "1"})
+        self._write, self._commit, self._number = table.new_write("job"), table.new_commit("job"), 0
+
+    def commit(self) -> None:
+        """Write ten rows and commit them."""
+        self._number += 1
+        ids = [(self._number * 37 + each * 101) % 1_000 for each in range(10)]
+        self._write.write(pa.table({"id": ids, "v": [self._number] * len(ids)}))
+        self._commit.commit(self._write.prepare_commit(self._number), identifier=self._number)
+
+    def close(self) -> None:
+        """Close the writer."""
+        self._write.close()
 
 
 def _aged(folder: Path, commits: int) -> Table:

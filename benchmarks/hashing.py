@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tidelake.spec.bucket import BucketFunction, assign_buckets
-from tidelake.spec.types import BIGINT, STRING, DataType
+from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.types.data_types import BIGINT, STRING, DataType
 
 ROWS = 10_000_000
 TEXT_SIZE = 24

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tidelake as tl
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile, SimpleStats
+from tidelake.spec.rows.binary_row_scalar import encode_row
 from tidelake.table import Table
 
 COLUMNS = {"id": "BIGINT", "v": "DOUBLE", "s": "STRING", "dt": "STRING"}

@@ -64,7 +64,7 @@ def _against(peer: Peer, work: str, folder: Path, bar: float, repeat: int) -> li
 _MEMORY = """
 import sys
 import pyarrow.compute, polars, polars_avro, fastavro, tidelake as tl
-import tidelake.table, tidelake.catalog.filesystem
+import tidelake.table, tidelake.catalog.lake
 from pathlib import Path
 from benchmarks.planning import plan
 def peak():

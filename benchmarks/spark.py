@@ -36,6 +36,13 @@ def run_changes(repeat: int = 5) -> list[Result]:
     return _measured(_vectors, repeat)
 
 
+def run_streams(repeat: int = 7) -> list[Result]:
+    """The lines of streams."""
+    from benchmarks.spark_streams import lines
+
+    return _measured(lines, repeat)
+
+
 def _measured(lines: Callable[[Path, Any, int], list[Result]], repeat: int) -> list[Result]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

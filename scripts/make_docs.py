@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code: options, error codes and the listing of public signatures.
+"""Write the pages made from the code: options, procedures, error codes and the listing of public signatures.
 
 `python scripts/make_docs.py` writes them, `--check` only tells which are out of date (exit code 1). A test does the
 same, so a signature, an option or an error code cannot change without its page.
@@ -12,6 +12,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import click
 import tidelake
 from tidelake import errors
 from tidelake.options import OptionGroup
+from tidelake.options.capabilities import Capability, Honoured, WithoutEffect
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidelake"
@@ -30,19 +32,48 @@ Options are set when a table is made (`options=`), changed with `alter(set_optio
 `with_options`. Values are texts, numbers or truth values. Every key of the format is listed. The last column says
 what tidelake does with it:
 
-* **read**, **write**, **maintenance**: honoured by these verbs, with our wording and default.
+* **honoured** by the verbs that are named, with our wording and default (*maintenance* is compaction, expiry, tags and
+  checks).
 * **refused**: `create_table`, `alter` and `with_options` fail with `UnsupportedError` (`option-unsupported`) unless the
-  value asks for nothing. A table that another writer made with it is read; a commit to it fails, or warns of what it
-  leaves undone.
-* empty: kept in the table for the engines that use it; no verb of ours depends on it yet.
+  value asks for nothing. A table that another writer made with it opens, and is read unless *read* is named too; a
+  commit to it fails where *write* is named, and else warns of what it leaves undone.
+* **no effect**: kept in the table for other engines; the sentence says why nothing is lost.
 
 *fixed* options cannot change once a table has snapshots. A key that nobody knows is kept with a warning that names
 the nearest known one.
 """
+PROCEDURES_TEXT = """
+Verbs of tables under the names, arguments and result columns of Apache Paimon's `CALL sys.<name>(...)`:
+
+```python
+lake.call("create_tag", table="shop.orders", tag="monthly")            # an Arrow table with the result columns
+lake.call("compact", "shop.orders", partitions="dt=2026-11-15;dt=2026-11-16")
+lake.procedures()                                                      # this page as an Arrow table
+```
+
+```
+tidelake -w lake call                                                  # lists them
+tidelake -w lake call create_tag table=shop.orders tag=monthly
+tidelake -w lake call expire_snapshots table=shop.orders retain_min=5 --plan
+```
+
+Arguments are given by name, in any case, or by position in the order of the tables below. From Python a call deletes
+at once; the command line shows its plan and asks, or takes `--yes`.
+
+* **names** are separated by commas, or a list.
+* **partitions** are `k1=v1,k2=v2` with `;` between several, or a list of mappings; a part of the columns is enough. The
+  value `__DEFAULT_PARTITION__` (the option `partition.default-name`) stands for null.
+* **options** are `k1=v1,k2=v2`, or a mapping, and hold for the call alone.
+* **past time** is a local time such as `2026-11-15 12:00:00`, or how long ago it was, such as `7 d`; a **moment** is a
+  local time, or milliseconds since 1970. Both may be a datetime. A **duration** is such as `1 d`.
+
+Paimon's other procedures are not there yet: see the [roadmap](roadmap.md).
+"""
 
 RETURNED = (
-    "tidelake.catalog.filesystem.Lake",
+    "tidelake.catalog.lake.Lake",
     "tidelake.table.Table",
+    "tidelake.table.views.View",
     "tidelake.table.Inspect",
     "tidelake.table.TableWrite",
     "tidelake.table.TableCommit",
@@ -53,15 +84,15 @@ RETURNED = (
     "tidelake.ops.maintain.check.Finding",
     "tidelake.ops.compact.table.CompactionPlan",
     "tidelake.ops.compact.dedicated.Round",
-    "tidelake.ops.compact.dedicated.Tended",
-    "tidelake.table.merging.Merge",
-    "tidelake.ops.write.merge.MergeResult",
-    "tidelake.ops.write.merge.MergePlan",
+    "tidelake.ops.compact.dedicated.CompactionSummary",
+    "tidelake.table.merge_builder.Merge",
+    "tidelake.ops.change.merge.MergeResult",
+    "tidelake.ops.change.merge.MergePlan",
     "tidelake.ops.write.rescale.RescalePlan",
     "tidelake.ops.scan.split.Split",
-    "tidelake.spec.schema.Schema",
-    "tidelake.spec.types.Field",
-    "tidelake.spec.snapshot.Snapshot",
+    "tidelake.spec.schemas.schema.Schema",
+    "tidelake.spec.types.data_types.Field",
+    "tidelake.spec.documents.snapshot.Snapshot",
 )
 """Classes whose objects a user holds, whether or not the package exports them."""
 
@@ -72,6 +103,7 @@ def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     return {
         ROOT / "docs" / "options.md": options_page(),
+        ROOT / "docs" / "procedures.md": procedures_page(),
         ROOT / "docs" / "error-codes.md": error_codes_page(),
         ROOT / "docs" / "public-api.txt": public_api(),
     }
@@ -83,24 +115,24 @@ def pages() -> dict[Path, str]:
 def options_page() -> str:
     """The reference of table options: what the format knows, and what tidelake does with each."""
     from tidelake.options import all_options
-    from tidelake.spec.option_catalog import FAMILY_ENTRIES, KNOWN, OLD_SPELLINGS
-    from tidelake.spec.option_support import UNHONOURED
+    from tidelake.options.capabilities import all_capabilities
+    from tidelake.options.catalogue import FAMILY_ENTRIES, KNOWN, OLD_SPELLINGS
 
     ours = {spec.key: spec for spec in all_options(_option_groups())}
-    refused = {each.key for each in UNHONOURED}
+    stands = all_capabilities(ours.values())
     lines = ["# Table options", "", MADE, *OPTIONS_TEXT.splitlines()]
     sections: dict[str, list[str]] = {}
     for key, entry in KNOWN.items():
         spec = ours.get(key)
         default = (spec.default_text if spec else None) or entry.default
         doc = spec.doc if spec else entry.doc
-        notes = _notes(key, spec, refused)
+        notes = _stand(stands[key])
         fixed = " *fixed*" if entry.immutable or (spec is not None and spec.immutable) else ""
         row = f"| `{key}` | {entry.type_name} | {_code(default)} | {_cell(doc)}{fixed} | {notes} |"
         sections.setdefault(entry.section, []).append(row)
     for key, spec in ours.items():
         if key not in KNOWN:
-            default, notes = _code(spec.default_text), _notes(key, spec, refused)
+            default, notes = _code(spec.default_text), _stand(stands[key])
             row = f"| `{key}` | {spec.type_name} | {default} | {_cell(spec.doc)} | {notes} |"
             sections.setdefault("Of tidelake alone", []).append(row)
     for section, rows in sections.items():
@@ -131,10 +163,14 @@ def _option_groups() -> list[type[OptionGroup]]:
     return [each for each in dict.fromkeys(groups) if each is not OptionGroup and each.listed]
 
 
-def _notes(key: str, spec: Any, refused: set[str]) -> str:
-    if key in refused:
-        return "refused"
-    return ", ".join(each.value for each in spec.affects) if spec else ""
+def _stand(capability: Capability) -> str:
+    """What tidelake does with an option, in a cell of the page."""
+    if isinstance(capability, WithoutEffect):
+        return f"no effect. {_cell(capability.reason)}"
+    verbs = ", ".join(each.value for each in capability.verbs)
+    if isinstance(capability, Honoured):
+        return f"honoured: {verbs}"
+    return f"refused ({verbs}): {_cell(capability.reason)}"
 
 
 def _code(text: str | None) -> str:
@@ -145,16 +181,51 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
+# ---------------------------------------------------------------------------------------------------------- procedures
+
+
+def procedures_page() -> str:
+    """The reference of procedures: arguments and result columns of each."""
+    from tidelake.procedures.registry import PROCEDURES
+
+    lines = ["# Procedures", "", MADE, *PROCEDURES_TEXT.splitlines()]
+    lines += ["", "| procedure | what it does |", "|---|---|"]
+    lines += [f"| [{each.name}](#{each.name}) | {_cell(each.doc)} |" for each in PROCEDURES.values()]
+    for each in PROCEDURES.values():
+        asks = " The command line shows its plan and asks first." if each.preview else ""
+        lines += ["", f"## {each.name}", "", each.doc + asks, ""]
+        lines += ["| argument | kind | default | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{one.name}` | {one.kind.name} | {_default(one)} | {_cell(one.doc)} |" for one in each.arguments]
+        columns = ", ".join(f"`{field.name}` {field.type}" for field in each.columns)
+        lines += ["", f"Result: {columns}"]
+    return "\n".join(lines) + "\n"
+
+
+def _default(argument: Any) -> str:
+    if argument.required:
+        return "*required*"
+    match argument.default:
+        case None:
+            return ""
+        case bool() as flag:
+            return f"`{str(flag).lower()}`"
+        case timedelta() as span:
+            return f"`{span.days} d`"
+        case other:
+            return f"`{other}`"
+
+
 # ---------------------------------------------------------------------------------------------------------- errors
 
 
 def error_codes_page() -> str:
     """Every error code that the sources name, with its class and the sentences it comes with."""
     found: dict[tuple[str, str], set[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        if "testing" not in path.parts:
-            for name, code, message in _raised(ast.parse(path.read_text())):
-                found.setdefault((code, name), set()).add(message)
+    trees = [ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py")) if "testing" not in path.parts]
+    constants = dict(each for tree in trees for each in _text_constants(tree))
+    for tree in trees:
+        for name, code, message in _raised(tree, constants):
+            found.setdefault((code, name), set()).add(message)
     classes: list[type[errors.TidelakeError]] = [getattr(errors, name) for name in errors.__all__]
     lines = [
         "# Error codes",
@@ -175,15 +246,25 @@ def error_codes_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _raised(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+def _text_constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The module-level names with a text as value: some codes are raised in one module and handled in another."""
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value = getattr(node, "value", None)
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield target.id, value.value
+
+
+def _raised(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         given = {each.arg: each.value for each in node.keywords}
         code = given.get("code")
-        if name in errors.__all__ and isinstance(code, ast.Constant) and isinstance(code.value, str):
-            yield name, code.value, _message(node.args[0]) if node.args else ""
+        text = constants.get(code.id) if isinstance(code, ast.Name) else getattr(code, "value", None)
+        if name in errors.__all__ and isinstance(text, str):
+            yield name, text, _message(node.args[0]) if node.args else ""
 
 
 def _message(node: ast.expr) -> str:

@@ -9,7 +9,12 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-_ON_SPARK = ("tests/spark/", "tests/compat/test_spark.py", "tests/compat/test_buckets_on_spark.py")
+_ON_SPARK = (
+    "tests/spark/",
+    "tests/compat/test_spark.py",
+    "tests/compat/test_buckets_on_spark.py",
+    "tests/compat/test_streams.py",
+)
 
 
 @pytest.hookimpl(optionalhook=True)

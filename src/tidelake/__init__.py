@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelake.api import attach, connect, open_table, spark, write_table
-    from tidelake.catalog.filesystem import Lake
+    from tidelake.api import attach, connect, open_table, spark, stream_to, write_table
+    from tidelake.catalog.lake import Lake
     from tidelake.errors import (
         CommitConflictError,
         CommitUnknownError,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from tidelake.expr.tree import col, lit
     from tidelake.query import Scan
-    from tidelake.spec.evolution import After, Before, First, Last
+    from tidelake.spec.schemas.evolution import After, Before, First, Last
     from tidelake.table import Table
 
 __version__ = "0.1.0"
@@ -35,18 +35,19 @@ __version__ = "0.1.0"
 _WHERE = {
     "attach": "tidelake.api",
     "spark": "tidelake.api",
+    "stream_to": "tidelake.api",
     "connect": "tidelake.api",
     "open_table": "tidelake.api",
     "write_table": "tidelake.api",
     "Scan": "tidelake.query",
     "lit": "tidelake.expr.tree",
-    "Lake": "tidelake.catalog.filesystem",
+    "Lake": "tidelake.catalog.lake",
     "Table": "tidelake.table",
     "col": "tidelake.expr.tree",
-    "After": "tidelake.spec.evolution",
-    "Before": "tidelake.spec.evolution",
-    "First": "tidelake.spec.evolution",
-    "Last": "tidelake.spec.evolution",
+    "After": "tidelake.spec.schemas.evolution",
+    "Before": "tidelake.spec.schemas.evolution",
+    "First": "tidelake.spec.schemas.evolution",
+    "Last": "tidelake.spec.schemas.evolution",
     "CommitConflictError": "tidelake.errors",
     "CommitUnknownError": "tidelake.errors",
     "FormatError": "tidelake.errors",
@@ -81,6 +82,7 @@ __all__ = [
     "lit",
     "open_table",
     "spark",
+    "stream_to",
     "write_table",
 ]
 

@@ -1,4 +1,4 @@
-"""`python -m tidelake`: the command line of this Python, wherever its script lies."""
+"""`python -m tidelake`: the command line, run with this Python."""
 
 from tidelake.cli import main
 

@@ -1,12 +1,15 @@
-"""The front door: from a location to a lake or a table."""
+"""The entry points of the package: open a lake or a table by its location, or use one from Spark."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelake.catalog.filesystem import Lake, check_plain_name, create_at
+from tidelake.catalog.engine_port import LakeEngine
+from tidelake.catalog.filesystem import FileSystemCatalog, create_at
+from tidelake.catalog.lake import Lake, first_schema
+from tidelake.catalog.names import check_plain_name, table_exists
 from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import NotFoundError
 from tidelake.io.cache import Cache
@@ -19,6 +22,9 @@ from tidelake.ops.write.rows import as_table
 from tidelake.ops.write.verbs import check_mode
 from tidelake.options import option_text
 from tidelake.table import Table, load_table
+
+if TYPE_CHECKING:  # only an engine needs it
+    from tidelake.table.engine_port import TableEngine
 
 CACHE_BYTES = 32 << 20
 """Metadata that an open lake or table keeps in memory."""
@@ -33,14 +39,14 @@ def connect(warehouse: str | os.PathLike[str], *, storage: Mapping[str, Any] | N
     Raises:
         InvalidInputError: the location or a storage option is wrong.
     """
-    return Lake(_env(warehouse, storage))
+    return Lake(FileSystemCatalog(_env(warehouse, storage)))
 
 
 def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] | None = None) -> Table:
     """Open one table by its location, without a catalog.
 
     Raises:
-        NotFoundError: there is no table.
+        NotFoundError: the table does not exist.
         InvalidInputError: the location or a storage option is wrong.
     """
     env = _env(location, storage)
@@ -48,23 +54,69 @@ def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] |
 
 
 def spark(lake: Lake, master: str = "local[*]", app: str = "tidelake", conf: Mapping[str, object] | None = None) -> Any:
-    """A Spark session that knows the lake: `spark.table("shop.orders")`. The one that runs already if there is one.
+    """A Spark session that knows the lake: `spark.table("shop.orders")`. A session that runs already is used.
 
-    Finds Java 17 or newer, or takes that of the extra `java`. `conf` holds settings of Spark.
+    Finds Java 17 or newer, or uses that of the extra `java`. `conf` holds settings of Spark.
 
     Raises:
         InvalidInputError: Spark or Java is not installed.
     """
-    return engine().start(lake, master=master, app=app, conf=conf or {})
+    port: LakeEngine = engine()
+    return port.start(lake, master=master, app=app, conf=conf or {})
 
 
 def attach(session: Any, lake: Lake) -> None:
     """Let an existing Spark session know a lake: `session.table("shop.orders")` reads its table.
 
     Raises:
-        InvalidInputError: Spark is not installed, or this is no session.
+        InvalidInputError: Spark is not installed, or this is not a Spark session.
     """
-    engine().attach(session, lake)
+    port: LakeEngine = engine()
+    port.attach(session, lake)
+
+
+def stream_to(
+    df: Any,
+    table: Table | str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    trigger: Mapping[str, object] | str | None = None,
+    output_mode: str = "append",
+    row_kind: str | None = None,
+    query_name: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Any:
+    """Write a streaming frame of Spark to a table, every micro-batch exactly once, and return the running query.
+
+    Args:
+        df: a streaming frame.
+        table: a table of any kind, or its location.
+        checkpoint: the folder in which Spark keeps the progress of this query; by default a folder with the name of the
+            query below `spark.sql.streaming.checkpointLocation`. A new checkpoint is a new writer.
+        trigger: `{"availableNow": True}`, `{"processingTime": "5 seconds"}`, or one of the texts `"availableNow"` and
+            `"5 seconds"`; by default each batch starts when the one before is done.
+        output_mode: `append`; `update`, for a table with a primary key; or `complete`, which replaces the whole table.
+        row_kind: the column with the row kinds, by default `rowkind`.
+        query_name: the name of the query.
+        options: options of the table for this use.
+
+    Raises:
+        InvalidInputError: an argument is wrong, or the columns do not fit the table.
+        UnsupportedError: such a table cannot be written, or the frame belongs to Spark Connect.
+    """
+    target = table if isinstance(table, Table) else open_table(table)
+    port: TableEngine[Table] = engine()
+    return port.stream_to(
+        target.with_options(options) if options else target,
+        df,
+        {
+            "checkpoint": checkpoint,
+            "trigger": trigger,
+            "output_mode": output_mode,
+            "row_kind": row_kind,
+            "query_name": query_name,
+        },
+    )
 
 
 def _env(location: str | os.PathLike[str], storage: Mapping[str, Any] | None) -> Env:
@@ -86,11 +138,11 @@ def write_table(
     mode: str = "append",
     storage: Mapping[str, Any] | None = None,
 ) -> CommitResult:
-    """Write rows to a table by its location; the first write makes the table from the columns of the data.
+    """Write rows to a table by its location; the first write creates the table with the columns of the data.
 
     Raises:
         InvalidInputError: a column or a value does not fit; nothing was written.
-        CommitConflictError: others changed the same files.
+        CommitConflictError: another job changed the same files.
     """
     check_mode(mode)
     env = _env(location, storage)
@@ -100,7 +152,12 @@ def write_table(
     except NotFoundError:
         check_plain_name(name)
         if not is_engine_frame(data):
-            # A stream can be read once, so the rows must be at hand before the table is made from their columns.
+            # A stream can be read only once, so all rows are read before the table is created with their columns.
             data = as_table(data)
-        table = create_at(env, name, data, primary_key=primary_key, partition_by=partition_by, options=options)
+        now_ms = env.clock.now_ms()
+        first = first_schema(data, time_ms=now_ms, primary_key=primary_key, partition_by=partition_by, options=options)
+        made = create_at(env, name, first)
+        if made is None:
+            raise table_exists(name, "write again: another writer created the table at the same time") from None
+        table = made
     return table.write(data, mode=mode)

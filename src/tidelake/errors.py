@@ -16,7 +16,7 @@ Every error survives pickling, because a Spark executor will pickle it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "CommitConflictError",
@@ -30,6 +30,19 @@ __all__ = [
     "UnsupportedError",
 ]
 
+_REPLANNABLE: Final = frozenset(
+    {
+        "file-conflict",  # a file that the plan touches was changed too
+        "file-deleted",  # a file that the plan replaces, or in which it looked something up, is gone
+        "index-conflict",  # as those two, for an index file or the deletion vector of a data file
+        "key-range",  # the sorted run that the plan adds to holds other files by now
+        "keys-moved",  # keys that the plan found in one partition may be in another
+        "rows-changed",  # rows that the plan read were changed
+        "snapshot-expired",  # the snapshot that the plan was made on is gone
+    }
+)
+"""Codes of the errors that a fresh plan on the newest state solves. The one table; who plans never lists codes."""
+
 
 class TidelakeError(Exception):
     """Root of all errors raised on purpose.
@@ -37,6 +50,9 @@ class TidelakeError(Exception):
     `message` is one lower-case sentence without a full stop; `facts` are printed last as ``name=`value` ``; `hint` says
     what to do next. Neither may hold a secret. Whatever cannot be printed is escaped, because a fact may come from a
     hostile file, and a terminal or a log obeys control characters.
+
+    `replannable` says that nothing was done, and that the same call may succeed once it is planned again on the newest
+    state. It follows from the code; who raises the error, or knows what it was planned on, may know better and set it.
     """
 
     default_code = "error"
@@ -45,6 +61,7 @@ class TidelakeError(Exception):
         super().__init__(message)
         self.message = _printable(message)
         self.code = code or self.default_code
+        self.replannable = self.code in _REPLANNABLE
         self.hint = None if hint is None else _printable(hint)
         # Values are rendered now: an error must not keep tables, sockets or secrets alive, and must pickle.
         self.facts: dict[str, str] = {
@@ -60,7 +77,7 @@ class TidelakeError(Exception):
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.code, self.hint, self.facts)
+        return _rebuild, (type(self), self.message, self.code, self.hint, self.facts, self.replannable)
 
 
 def _printable(text: str) -> str:
@@ -70,10 +87,11 @@ def _printable(text: str) -> str:
 
 
 def _rebuild(
-    cls: type[TidelakeError], message: str, code: str, hint: str | None, facts: dict[str, str]
+    cls: type[TidelakeError], message: str, code: str, hint: str | None, facts: dict[str, str], replannable: bool
 ) -> TidelakeError:
     error = cls(message, code=code, hint=hint)
     error.facts = dict(facts)
+    error.replannable = replannable
     return error
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 import pyarrow as pa
 
@@ -15,21 +14,22 @@ from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import html_pre, plain
-from tidelake.ops.read.append import ReadRequest
-from tidelake.ops.read.binlog import binlog_schema, halves, packed
-from tidelake.ops.read.changes import ROWKIND, ChangeRequest, read_change_rows
+from tidelake.ops.context import TableContext
+from tidelake.ops.read.binlog import binlog_schema, halves, pack_updates
+from tidelake.ops.read.changes import read_change_rows
 from tidelake.ops.read.order import sorted_batches
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
-from tidelake.ops.scan.batch import BatchRead, check_read_options, plan_batch, read_at
+from tidelake.ops.scan.batch import check_read_options, plan_batch, read_at
 from tidelake.ops.scan.modes import Reading, find_changes, find_reading, names_a_place
 from tidelake.ops.scan.options import ReadOptions, ViewOptions
 from tidelake.ops.scan.planner import Plan, conjunction
+from tidelake.ops.scan.request import ROWKIND, ReadRequest, Shape
 from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.ops.scan.topn import SortKey
-from tidelake.spec.option_support import refuse_reading
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.store.paths import DataPaths
+from tidelake.options import TableOptions
+from tidelake.options.capabilities import refuse_reading
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.schemas.schema import Schema
 from tidelake.store.snapshots import EXPIRED, plan_again
 from tidelake.store.table_store import TableStore
 
@@ -38,24 +38,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-__all__ = ["HIDDEN_COLUMNS", "ROWKIND", "ChangeRange", "Scan", "Shape", "chosen_columns", "lazy_frame"]
+__all__ = ["HIDDEN_COLUMNS", "ROWKIND", "ChangeRange", "Scan", "Shape", "chosen_columns", "lazy_frame", "with_request"]
 
 T = TypeVar("T")
 HIDDEN_COLUMNS = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
-"""What a distributed engine can tell of each row beside its columns: where it lies."""
-
-
-class Shape(Enum):
-    """What the rows of a read look like."""
-
-    ROWS = "rows"
-    """The columns of the table."""
-    CHANGES = "changes"
-    """The kind of each row in front; of a state the rows that are there."""
-    AUDIT_LOG = "audit_log"
-    """The kind of each row in front; of a state also deletions that are not compacted away."""
-    BINLOG = "binlog"
-    """The same, every column as a list; an update is one row with what was and what is."""
+"""Columns that a distributed engine can add to each row: the place where it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +53,82 @@ class ChangeRange:
     until: int | str | None = None
 
 
+class ScanEngine(Protocol):
+    """What a scan needs from an engine; frames and sessions are the engine's own types."""
+
+    def frame(self, scan: Scan, session: Any | None = None, columns: Sequence[str] | None = None) -> Any:
+        """A lazy frame of the scan's rows, pinned to one snapshot; `columns` may name hidden ones beside the scan's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A read that has not happened yet. It plans on the snapshot that is newest when it is first used.
+    """A lazy read. It is planned on the snapshot that is the newest when it is first used.
 
-    From then on it stays there, with every scan that was made of it by choosing columns, rows or a limit: two looks see
-    the same rows, whatever others commit meanwhile. A new scan of the table sees what is new.
+    From then on it stays on that snapshot, as do all scans derived from it by columns, rows or a limit: every use sees
+    the same rows, whatever is committed in between. A new scan of the table sees new commits.
     """
 
-    name: str
-    store: TableStore
-    paths: DataPaths
-    columns: tuple[str, ...]
-    where: Predicate | None = None
-    limit: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    context: TableContext
+    wanted: ReadRequest
+    """What the user asked for; `request()` adds what the options say."""
     changes: ChangeRange | None = None
-    order: tuple[SortKey, ...] = ()
-    optimized: bool = False
-    shape: Shape = Shape.ROWS
     planned: Plan | None = None
-    """What is read, where that is settled already."""
+    """The plan, if it is settled already."""
     _pinned: list[Reading] = field(default_factory=list, repr=False, compare=False)
-    """What is read, from the first look on; shared with scans that are made of this one."""
+    """What is read, known from the first use on; shared with scans that are derived from this one."""
     _plans: list[Plan] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The plan of this very scan, from the first look on."""
+    """The plan of this scan, known from its first use on."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.context.name
+
+    @property
+    def store(self) -> TableStore:
+        """The documents of the table."""
+        return self.context.store
+
+    @property
+    def options(self) -> TableOptions:
+        """The options in force."""
+        return self.context.options
 
     @property
     def schema(self) -> Schema:
         """The schema the rows are read with."""
-        return self.store.schema
+        return self.wanted.schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that come out, beside what the shape adds."""
+        return self.wanted.columns
+
+    @property
+    def where(self) -> Predicate | None:
+        """The condition that rows fulfil."""
+        return self.wanted.where
+
+    @property
+    def limit(self) -> int | None:
+        """How many rows come out at most."""
+        return self.wanted.limit
+
+    @property
+    def order(self) -> tuple[SortKey, ...]:
+        """The order of the rows."""
+        return self.wanted.order
+
+    @property
+    def shape(self) -> Shape:
+        """What the rows look like."""
+        return self.wanted.shape
 
     # -------------------------------------------------------------------------------------------- planning
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is read."""
-        return read_at(self.store, self.batch_read()) if self.planned is None else self.planned.snapshot
+        return read_at(self.context, self._settled_request()) if self.planned is None else self.planned.snapshot
 
     def plan(self) -> Plan:
         """The files to read and what pruning left out.
@@ -109,61 +136,47 @@ class Scan:
         Raises:
             UnsupportedError: an option, or something the table holds, is not honoured.
             InvalidInputError: options contradict each other.
-            NotFoundError: a snapshot, tag or branch is not there.
+            NotFoundError: a snapshot, tag or branch does not exist.
         """
         if self.planned is not None:
             return self.planned
         if not self._plans:
-            self._plans.append(self._first_look(lambda: plan_batch(self.store, self.batch_read())))
+            self._plans.append(self._first_look(lambda: plan_batch(self.context, self._settled_request())))
         return self._plans[0]
 
     def _first_look(self, attempt: Callable[[], T]) -> T:
-        """Plan or read; anew while the snapshot expires meanwhile, unless it is settled which one is read."""
+        """Plan or read; retry if the snapshot expires in between, unless the snapshot is settled."""
         if self._is_settled:
             return attempt()
 
         def look() -> T:
-            self._look_anew()
+            self._forget_reading()
             return attempt()
 
         return plan_again(look)
 
     @property
     def _is_settled(self) -> bool:
-        """Whether no other snapshot can stand in for one that expires: it is named, or was looked at before."""
+        """Whether the snapshot cannot be replaced by a newer one if it expires: it was named, or used before."""
         named = self.planned is not None or self.changes is not None or names_a_place(self.options)
         return named or bool(self._pinned or self._plans)
 
-    def _look_anew(self) -> None:
+    def _forget_reading(self) -> None:
         self._pinned.clear()
         self._plans.clear()
 
-    def batch_read(self) -> BatchRead:
-        """What planning is asked for.
+    def _settled_request(self) -> ReadRequest:
+        """The request with what is read, found now if it was not before.
 
         Raises:
             UnsupportedError: the table is not one whose rows are read here.
         """
         refuse_reading(self.store.schemas.newest_known(self.schema).options)
-        return replace(self.stream_read(), reading=self._reading())
+        return replace(self.request(), reading=self._settle_reading())
 
-    def stream_read(self) -> BatchRead:
-        """The same for a stream, which begins where its options say and settles on no state."""
-        forgiving = ReadOptions.parse(self.options).forgiving
-        return BatchRead(
-            schema=self.schema,
-            paths=self.paths,
-            where=self.where,
-            limit=None if forgiving else self.limit,  # rows of files that are left out do not count
-            order=self.order,
-            options=self.options,
-            optimized=self.optimized,
-            whole_updates=self.shape is Shape.BINLOG,
-        )
-
-    def _reading(self) -> Reading | None:
-        """What is read, settled at the first look; None for a read of two branches, which only a whole plan settles."""
-        if self.changes is None and ReadOptions.parse(self.options).other_branch is not None:
+    def _settle_reading(self) -> Reading | None:
+        """What is read, settled at the first use; None for a read of two branches, which only a whole plan settles."""
+        if self.changes is None and self.options.of(ReadOptions).other_branch is not None:
             return None
         if not self._pinned:
             self._pinned.append(self._find_reading())
@@ -172,15 +185,15 @@ class Scan:
     def _find_reading(self) -> Reading:
         if self.changes is None:
             check_read_options(self.options)
-            return find_reading(self.store, self.options)
-        return find_changes(self.store, self.options, since=self.changes.since, until=self.changes.until)
+            return find_reading(self.context)
+        return find_changes(self.context, since=self.changes.since, until=self.changes.until)
 
     def read_optimized(self) -> Scan:
-        """The same read of what the last full compactions left: nothing is merged, newer rows are not seen.
+        """The same read of only what the last full compactions wrote: nothing is merged, newer rows are not seen.
 
-        Only a primary-key table has newer rows elsewhere; of any other all rows are read.
+        Only primary-key tables have such newer rows; of other tables all rows are read.
         """
-        return replace(self, optimized=True)
+        return with_request(self, optimized=True)
 
     def splits(self) -> tuple[Split, ...]:
         """The splits of the read."""
@@ -236,22 +249,22 @@ class Scan:
         With an order as many rows are held as are asked for: `limit`, or all of them.
         """
         settled = self._is_settled
-        rows = self._begun()
-        return rows if settled else self._unless_expired(rows)
+        rows = self._begin()
+        return rows if settled else self._retry_if_expired(rows)
 
-    def _begun(self) -> Iterator[pa.RecordBatch]:
+    def _begin(self) -> Iterator[pa.RecordBatch]:
         if self.order:
-            return self._ordered()
+            return self._read_sorted()
         if self.shape is Shape.BINLOG:
-            return self._packed()
+            return self._read_packed()
         return self._rows(self.request())
 
-    def _unless_expired(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows; planned again while the snapshot expires before the first of them is handed out."""
+    def _retry_if_expired(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows; planned again if the snapshot expires before the first row is returned."""
 
-        def begin_anew() -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
-            self._look_anew()
-            again = self._begun()
+        def begin_again() -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+            self._forget_reading()
+            again = self._begin()
             return next(again, None), again
 
         try:
@@ -259,21 +272,20 @@ class Scan:
         except NotFoundError as error:
             if error.code != EXPIRED:
                 raise
-            first, rows = plan_again(begin_anew)
+            first, rows = plan_again(begin_again)
         if first is not None:
             yield first
             yield from rows
 
     def _rows(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        if isinstance(request, ChangeRequest):
-            return read_change_rows(self.store, self.splits(), request, self.options)
-        return read_rows(self.store, self.splits(), request, self.options)
+        if request.shape is Shape.ROWS:
+            return read_rows(self.context, self.splits(), request)
+        return read_change_rows(self.context, self.splits(), request)
 
-    def _packed(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit  # counted in rows that come out, not in the rows that are packed
+    def _read_packed(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit  # counts returned rows, not the rows that are packed into them
         request = self.request()
-        assert isinstance(request, ChangeRequest)
-        for batch in packed(self._rows(halves(request)), request):
+        for batch in pack_updates(self._rows(halves(request)), request):
             if left == 0:
                 return
             if left is not None:
@@ -281,7 +293,7 @@ class Scan:
                 left -= batch.num_rows
             yield batch
 
-    def _ordered(self) -> Iterator[pa.RecordBatch]:
+    def _read_sorted(self) -> Iterator[pa.RecordBatch]:
         if self.shape is Shape.BINLOG:
             raise InvalidInputError("lists of values have no order", hint="leave order_by out, or read the audit log")
         extra = tuple(key.column for key in self.order if key.column not in self.columns)
@@ -300,8 +312,8 @@ class Scan:
 
     def _read_all(self) -> pa.Table:
         if self.order or self.limit is not None or self.shape is not Shape.ROWS:
-            return pa.Table.from_batches(list(self._begun()), schema=self.arrow_schema)
-        found = read_all(self.store, self.splits(), self.request(), self.options)
+            return pa.Table.from_batches(list(self._begin()), schema=self.arrow_schema)
+        found = read_all(self.context, self.splits(), self.request())
         return pa.Table.from_batches(found, schema=self.arrow_schema)
 
     @overload
@@ -314,7 +326,7 @@ class Scan:
         """All rows as a Polars frame.
 
         With `lazy` nothing is read before the frame is collected, and then only the columns and files that its query
-        needs: columns, conditions and limits are handed on to the scan.
+        needs: columns, conditions and limits are pushed down to the scan.
         """
         import polars as pl
 
@@ -361,7 +373,8 @@ class Scan:
                 not one of the scan's.
             UnsupportedError: a hidden column is not known for merged rows.
         """
-        return engine().frame(self, spark, columns)
+        frames: ScanEngine = engine()
+        return frames.frame(self, spark, columns)
 
     def count(self) -> int:
         """How many rows there are; from the metadata where that is exact, and of the rest only keys are read."""
@@ -370,52 +383,42 @@ class Scan:
     def _count(self) -> int:
         if self.shape is not Shape.ROWS and self.schema.primary_keys:
             splits = self.splits()
-            as_they_lie = self.shape is not Shape.BINLOG and all(each.mode is SplitMode.CHANGES for each in splits)
-            if as_they_lie and self.where is None and not ReadOptions.parse(self.options).forgiving:
+            need_no_merge = self.shape is not Shape.BINLOG and all(each.mode is SplitMode.CHANGES for each in splits)
+            if need_no_merge and self.where is None and not self.request().forgives:
                 rows = sum(split.row_count for split in splits)
                 return rows if self.limit is None else min(rows, self.limit)
-            return sum(batch.num_rows for batch in self._begun())
+            return sum(batch.num_rows for batch in self._begin())
         decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
-        if decided and not ReadOptions.parse(self.options).forgiving:
-            # A condition on partitions is decided file by file.
-            rows = count_rows(self.store, self.splits(), self.schema, self.options)
+        if decided and not self.request().forgives:
+            # A condition on partitions holds for all rows of a file or for none.
+            rows = count_rows(self.context, self.splits())
             return rows if self.limit is None else min(rows, self.limit)
         looked_at = self.where.columns() if self.where is not None else frozenset[str]()
         request = replace(self.request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
-        return sum(batch.num_rows for batch in read_rows(self.store, self.splits(), request, self.options))
+        return sum(batch.num_rows for batch in read_rows(self.context, self.splits(), request))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def request(self) -> ReadRequest:
-        """What a reader of the splits is asked for."""
-        options = ReadOptions.parse(self.options)
-        plain = ReadRequest(
-            schema=self.schema,
-            columns=self.columns,
-            where=self.where,
-            limit=self.limit,
+        """The request for planners and readers: what the user asked for, and what the options add."""
+        options = self.options.of(ReadOptions)
+        viewed = self.wanted.shows_deletions and self.context.is_keyed
+        return replace(
+            self.wanted,
             ignore_corrupt_files=options.ignore_corrupt_files,
             ignore_lost_files=options.ignore_lost_files,
+            numbered=viewed and self.options.of(ViewOptions).sequence_number,
         )
-        if self.shape is Shape.ROWS:
-            return plain
-        viewed = self.shape is not Shape.CHANGES
-        numbered = viewed and ViewOptions.parse(self.options).sequence_number and bool(self.schema.primary_keys)
-        return ChangeRequest(
-            schema=plain.schema,
-            columns=plain.columns,
-            where=plain.where,
-            limit=plain.limit,
-            ignore_corrupt_files=plain.ignore_corrupt_files,
-            ignore_lost_files=plain.ignore_lost_files,
-            sequence=numbered,
-            deletions=viewed,
-        )
+
+
+def with_request(scan: Scan, **changes: Any) -> Scan:
+    """The same scan with other fields of its request."""
+    return replace(scan, wanted=replace(scan.wanted, **changes))
 
 
 def lazy_frame(scan: Scan) -> pl.LazyFrame:
-    """A Polars frame that reads the scan when it is collected, and no more of it than its query needs."""
+    """A Polars frame that reads the scan when it is collected, and only what its query needs."""
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -423,17 +426,17 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         del batch_size
-        # Each collection looks at the table as it is then, unless the scan was looked at before.
+        # Each collect reads the newest snapshot, unless the scan was used before.
         narrow = replace(scan, _pinned=list(scan._pinned))
         if columns is not None:
-            narrow = replace(narrow, columns=_narrowed(scan, columns))
+            narrow = with_request(narrow, columns=_narrow_columns(scan, columns))
         if limit is not None:
-            # Polars takes the first rows before it looks at the condition.
-            narrow = replace(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))
+            # Polars applies the limit before the condition.
+            narrow = with_request(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))
         elif predicate is not None and scan.limit is None and scan.shape is Shape.ROWS:
-            # Of changes it could tell another story: a row that leaves what is looked at is a deletion there.
+            # Not for changes: with a condition, a row that no longer matches is reported as a deletion.
             pushed = weaker_predicate(predicate, scan.schema.fields)
-            narrow = replace(narrow, where=conjunction(narrow.where, pushed))
+            narrow = with_request(narrow, where=conjunction(narrow.where, pushed))
         for batch in narrow.batches():
             frame = pl.DataFrame(batch)
             frame = frame if columns is None else frame.select(columns)
@@ -443,8 +446,8 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
     return register_io_source(source, schema=empty.schema, validate_schema=True, is_pure=True)
 
 
-def _narrowed(scan: Scan, columns: Sequence[str]) -> tuple[str, ...]:
-    # A count asks for no column at all, and the kind of a change is none of the table's.
+def _narrow_columns(scan: Scan, columns: Sequence[str]) -> tuple[str, ...]:
+    # A count needs no column at all, and `rowkind` is not a column of the table.
     return tuple(name for name in columns if name in scan.columns) or scan.columns[:1]
 
 

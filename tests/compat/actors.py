@@ -17,9 +17,9 @@ from typing import Any
 import oracle
 import tidelake as tl
 from compat.facts import open_branch
+from compat.java_values import to_batch, to_rows
 from compat.tables import Row, Script, Step
-from compat.test_data_files import to_batch, to_rows
-from tidelake.spec import evolution
+from tidelake.spec.schemas import evolution
 from tidelake.table import Table
 
 __all__ = ["Ours", "Theirs", "encoded", "our_rows", "our_types", "their_view"]

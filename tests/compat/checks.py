@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from compat.facts import by_name, entry_facts, index_facts, meta_facts, open_branch
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests
-from tidelake.spec.partition_path import partition_paths
-from tidelake.spec.snapshot import snapshot_to_json
+from tidelake.spec.documents.snapshot import snapshot_to_json
+from tidelake.spec.rows.partition_path import partition_paths
 
 
 class Written:

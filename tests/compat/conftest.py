@@ -21,7 +21,7 @@ import pytest
 import oracle
 from compat.checks import Written
 from compat.write_tables import RELEASES
-from spark_session import spark
+from kit.spark_session import spark
 
 __all__ = ["spark"]
 

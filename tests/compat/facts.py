@@ -10,8 +10,8 @@ import pyarrow as pa
 from tidelake.io.env import Env
 from tidelake.io.open import open_fileio
 from tidelake.spec.data_file import SimpleStats
-from tidelake.spec.index_manifest import IndexEntry
-from tidelake.spec.manifest_list import ManifestMeta
+from tidelake.spec.manifests.index_manifest import IndexEntry
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 from tidelake.table import Table, load_table
 
 _BYTES = ("partition", "min_key", "max_key", "embedded_index")

@@ -88,7 +88,7 @@ def run(catalog: oracle.Catalog, script: Keyed) -> oracle.Table:
             case ("expire", keep):
                 table.expire_snapshots(keep, changelog_max=100)
             case ("upsert", rows):
-                from compat.test_cross_partition import TheirUpsert  # needs a running Java
+                from compat.moving_keys import TheirUpsert  # needs a running Java
 
                 TheirUpsert(table, f"job-{len(table.snapshots())}").upsert(rows)
             case _:

@@ -20,10 +20,10 @@ from compat import write_tables
 from compat.facts import by_name, entry_facts, open_branch
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.scan.plan import changelog_manifests, delta_manifests, read_changes
-from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.data_file import DataFile, data_files
-from tidelake.spec.manifest import ADD, ENTRIES
-from tidelake.spec.partition_path import partition_path
+from tidelake.spec.manifests.manifest import ADD, ENTRIES
+from tidelake.spec.rows.binary_row_scalar import decode_row
+from tidelake.spec.rows.partition_path import partition_path
 from tidelake.table import Table, TableCommit
 
 SAME = (

@@ -17,9 +17,9 @@ import pyarrow as pa
 import oracle
 import tidelake as tl
 from compat.actors import encoded, our_rows
+from compat.java_values import to_batch
 from compat.sequence_plans import Condition, Layout, Plan, Step, draw_plan
-from compat.test_data_files import to_batch
-from tidelake.spec import evolution
+from tidelake.spec.schemas import evolution
 from tidelake.table import Table
 
 __all__ = ["run_sequence"]

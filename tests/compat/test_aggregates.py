@@ -22,10 +22,11 @@ from oracle.types import to_java, to_python
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.aggregate import FUNCTION_NAMES, Aggregate, aggregate_for
 from tidelake.lsm.engines.folding import FIRST_VALUES
-from tidelake.lsm.engines.retractions import find_unwilling
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import BYTES, DataType, MapType
+from tidelake.lsm.engines.retractions import find_unretractable_columns
+from tidelake.options import TableOptions
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import BYTES, DataType, MapType
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing.aggregate import SlowAggregate, frozen_value, slow_fold
 
 pytestmark = pytest.mark.oracle
@@ -80,7 +81,7 @@ class Case:
         return parse_type(self.type)
 
     def fast(self) -> Aggregate:
-        return aggregate_for("c", self.dtype, self.name, self.options())
+        return aggregate_for("c", self.dtype, self.name, TableOptions(self.options()))
 
     def slow(self) -> SlowAggregate:
         return SlowAggregate(self.dtype, self.name, self.settings)
@@ -364,7 +365,7 @@ def test_paimon_reads_what_a_delete_left_in_groups_of_functions_that_take_nothin
             readable = False
 
         ours = tl.connect(tmp_path).create_table(f"d.ours_{name}", columns, primary_key=["k"], options=options)
-        (unwilling,) = find_unwilling(ours.schema, ours.options)
+        (unwilling,) = find_unretractable_columns(ours.schema, ours.context.options)
         assert unwilling.spares_deletions == readable, name
         ours.write(rows)
         ours.delete("k = 1")
@@ -375,7 +376,7 @@ def test_paimon_reads_what_a_delete_left_in_groups_of_functions_that_take_nothin
             ours.write(direct)
             rows = []
         else:
-            with pytest.raises(UnsupportedError, match="cannot take a row back"):
+            with pytest.raises(UnsupportedError, match="cannot retract a row"):
                 ours.write(direct)
         ours.write(rows[:1])  # comes back as if it had never been there
         shown = [] if readable else rows[:2]
@@ -493,7 +494,7 @@ def test_tables_of_binaries_merge_to_our_bytes(catalog: oracle.Catalog, name: st
     history = [[choose.choice(values) for _ in keys] for _ in range(4)]
     for commit in history:
         table.write([(key, value) for key, value in zip(keys, commit, strict=True)])
-    function = aggregate_for("c", BYTES, name, {})
+    function = aggregate_for("c", BYTES, name, TableOptions())
     state = function.first(pa.array(history[0], pa.binary()))
     for commit in history[1:]:
         state = function.merge(state, pa.array(commit, pa.binary()))

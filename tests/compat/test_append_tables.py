@@ -13,9 +13,9 @@ import pytest
 
 import oracle
 import tidelake as tl
-from compat.test_data_files import assert_same, same, table_of, to_batch, to_rows
+from compat.java_values import assert_same, same, table_of, to_batch, to_rows
 from tidelake.files.options import FORMATS
-from tidelake.spec.evolution import After, First
+from tidelake.spec.schemas.evolution import After, First
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle

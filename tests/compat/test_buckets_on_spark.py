@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import oracle
-from compat import test_cross_partition as moving
-from compat import test_postponed as postponed
+from compat import moving_keys as moving
+from compat import postponed_rows as postponed
 from compat.facts import open_branch
 
 pytestmark = pytest.mark.oracle

@@ -9,20 +9,18 @@ from __future__ import annotations
 from random import Random  # noqa: TID251 - drawn from fixed seeds
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import oracle
 import tidelake as tl
-from changelogs import changelog, changelog_files, numbered_changelog
 from compat.keyed_cells import LIFT
-from compat.test_keyed_in_turns import ENGINES, WORDS
+from compat.keyed_engines import ENGINES
+from compat.turns import COLUMNS, Rows, draw, they_write, told_since, we_write
+from kit.changelogs import changelog, changelog_files
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle
 
-COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT", "s": "INT"}
-Rows = list[tuple[str, tuple[Any, ...]]]
 LAYOUT = {"compaction.size-ratio": "-99"}
 """Both put files on the same levels, whatever their sizes: what a deletion still hides depends on where it lies."""
 MORE: dict[str, dict[str, str]] = {
@@ -47,40 +45,6 @@ def cases() -> list[tuple[str, str, str]]:
             if producer != "input":
                 found.append((engine, producer, list(MORE)[1 + number % 2]))
     return found
-
-
-def draw(rng: Random, kinds: tuple[int, ...], most: int = 12) -> Rows:
-    return [
-        (
-            WORDS[rng.choice(kinds)],
-            (
-                rng.randint(0, 11),
-                rng.choice([None, "a", "b", ""]),
-                rng.choice([None, 1, 2, 3, 4]),
-                rng.choice([None, 5, 6, 7]),
-            ),
-        )
-        for _ in range(rng.randint(1, most))
-    ]
-
-
-def we_write(table: Table, rows: Rows) -> None:
-    values = [dict(zip(COLUMNS, row, strict=True)) for _, row in rows]
-    data = pa.Table.from_pylist(values, schema=table.schema.to_arrow())
-    table.write(data.append_column("rowkind", pa.array([kind for kind, _ in rows])))
-
-
-def they_write(table: oracle.Table, rows: Rows, producer: str) -> None:
-    """As an engine does: one that tells of full compactions makes one with every commit."""
-    table.write(rows)
-    if producer == "full-compaction":
-        table.compact(full=True)
-
-
-def told_since(table: Table, snapshot_id: int) -> list[Any]:
-    latest = table.latest_snapshot()
-    assert latest is not None
-    return [each for number in range(snapshot_id + 1, latest.id + 1) for each in numbered_changelog(table, number)]
 
 
 @pytest.mark.parametrize(("engine", "producer", "more"), cases())

@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 from compat.facts import open_branch
-from compat.test_cross_partition import TheirUpsert
+from compat.moving_keys import TheirUpsert
 
 pytestmark = pytest.mark.oracle
 

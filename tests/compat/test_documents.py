@@ -17,15 +17,15 @@ import pytest
 from compat import checks
 from compat.checks import Written
 from compat.facts import open_branch
-from tidelake.spec.avro import parse_container, read_blocks
-from tidelake.spec.consumer import consumer_from_json, consumer_to_json
-from tidelake.spec.index_manifest import decode_index_manifest, encode_index_manifest
-from tidelake.spec.manifest import decode_manifest, encode_manifest
-from tidelake.spec.manifest_list import decode_manifest_list, encode_manifest_list
-from tidelake.spec.schema import schema_from_json, schema_to_json, schema_violations
-from tidelake.spec.snapshot import snapshot_from_json, snapshot_to_json
-from tidelake.spec.statistics import statistics_from_json, statistics_to_json
-from tidelake.spec.tag import tag_from_json, tag_to_json
+from tidelake.spec.avro.container import parse_container, read_blocks
+from tidelake.spec.documents.consumer import consumer_from_json, consumer_to_json
+from tidelake.spec.documents.snapshot import snapshot_from_json, snapshot_to_json
+from tidelake.spec.documents.statistics import statistics_from_json, statistics_to_json
+from tidelake.spec.documents.tag import tag_from_json, tag_to_json
+from tidelake.spec.manifests.index_manifest import decode_index_manifest, encode_index_manifest
+from tidelake.spec.manifests.manifest import decode_manifest, encode_manifest
+from tidelake.spec.manifests.manifest_list import decode_manifest_list, encode_manifest_list
+from tidelake.spec.schemas.schema import schema_from_json, schema_to_json, schema_violations
 
 pytestmark = pytest.mark.oracle
 

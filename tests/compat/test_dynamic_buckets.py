@@ -14,7 +14,7 @@ import oracle
 from compat.facts import open_branch
 from tidelake.index.hash_index import Hashes
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
-from tidelake.ops.write.assign import (
+from tidelake.ops.placement.assign import (
     Assigner,
     DynamicBucketOptions,
     DynamicBuckets,
@@ -23,9 +23,9 @@ from tidelake.ops.write.assign import (
     hash_entries,
     load_hashes,
 )
-from tidelake.spec.binary_hash import hash_bytes, hash_rows
-from tidelake.spec.binary_row_scalar import encode_row
-from tidelake.spec.types import INT, STRING
+from tidelake.spec.rows.binary_hash import hash_bytes, hash_rows
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import INT, STRING
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle

@@ -19,11 +19,11 @@ import pytest
 
 import oracle
 from tidelake.errors import InvalidInputError
-from tidelake.spec import evolution as e
-from tidelake.spec.casts import CastRule, cast_rule
-from tidelake.spec.schema import Schema, new_schema, schema_to_json
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import DataType, ElementType, MapType, Root, RowType
+from tidelake.spec.casts.casts import CastRule, cast_rule
+from tidelake.spec.schemas import evolution as e
+from tidelake.spec.schemas.schema import Schema, new_schema, schema_to_json
+from tidelake.spec.types.data_types import DataType, ElementType, MapType, Root, RowType
+from tidelake.spec.types.type_codec import parse_type
 
 pytestmark = pytest.mark.oracle
 

@@ -13,7 +13,7 @@ import pytest
 
 import oracle
 import tidelake as tl
-from changelogs import numbered_changelog
+from kit.changelogs import numbered_changelog
 from tidelake.errors import InvalidInputError
 from tidelake.io.clock import SystemClock
 from tidelake.table import Table
@@ -159,7 +159,7 @@ def test_an_expired_row_still_hides_later_ones_from_a_look_up(tmp_path: Path, ca
 @pytest.mark.parametrize("dtype", ["STRING", "DATE", "SMALLINT", "DOUBLE", "TIME(3)", "DECIMAL(10, 0)"])
 def test_both_refuse_a_column_that_tells_no_time(tmp_path: Path, catalog: oracle.Catalog, dtype: str) -> None:
     columns = {"k": "INT NOT NULL", "ts": dtype}
-    with pytest.raises(InvalidInputError, match="cannot tell when rows expire"):
+    with pytest.raises(InvalidInputError, match="cannot be used for record-level expiry"):
         tl.connect(tmp_path).create_table("d.t", columns, primary_key=["k"], options=HOUR)
     with pytest.raises(Exception, match="INT, BIGINT, or TIMESTAMP"):
         catalog.create_table("d.t", columns, ["k"], (), HOUR)

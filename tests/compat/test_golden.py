@@ -13,8 +13,8 @@ import pytest
 from compat import checks
 from compat.checks import Written
 from compat.make_golden import unpack
-from tidelake.spec.schema import schema_from_json
-from tidelake.spec.tag import tag_from_json
+from tidelake.spec.documents.tag import tag_from_json
+from tidelake.spec.schemas.schema import schema_from_json
 
 ARCHIVES = sorted(Path(__file__).with_name("data").glob("paimon-*.tar.xz"))
 

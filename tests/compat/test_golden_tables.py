@@ -7,10 +7,9 @@ append tables with rows marked as deleted or tracked (`later`).
 
 from __future__ import annotations
 
-import functools
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +17,18 @@ import pytest
 
 import tidelake as tl
 from compat.actors import encoded, our_rows, our_types
-from compat.facts import open_branch
 from compat.golden_tables import wanted
+from compat.goldens import DATA, Golden
+from compat.java_values import to_rows
 from compat.keyed_cells import BUCKETS, FEATURES, FORMATS, LIFE, STATES, Column, feature_of
 from compat.keyed_tables import MERGING
-from compat.make_golden import unpack
-from compat.test_data_files import to_rows
 from tidelake.lsm.aggregate import FUNCTION_NAMES
-from tidelake.table import Table
 
-DATA = Path(__file__).with_name("data")
 ARCHIVES = {group: sorted(DATA.glob(f"{group}/*/*.tar.xz")) for group in ("append", "pk", "later")}
 
 
 def label(path: Path) -> str:
     return f"{path.parent.name}-{path.name.removesuffix('.tar.xz')}"
-
-
-class Golden:
-    """One archive, unpacked."""
-
-    def __init__(self, archive: Path, folder: Path) -> None:
-        unpack(archive, folder)
-        self.folder, self.release = folder, archive.parent.name
-        self.expected: dict[str, dict[str, Any]] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-        (folder / "expected.json").unlink()
-
-    def points(self) -> Iterator[tuple[str, Table, dict[str, Any]]]:
-        """Every branch at every snapshot and tag, and what is expected there."""
-        for branch, view in self.expected.items():
-            table = open_branch(self.folder, branch)
-            for snapshot, expected in view["snapshots"].items():
-                yield f"{branch} at {snapshot}", table.at(snapshot=int(snapshot)), expected
-            for tag, expected in view["tags"].items():
-                yield f"{branch} at tag {tag}", table.at(tag=tag), expected
-
-    @functools.cached_property
-    def main(self) -> Table:
-        return open_branch(self.folder)
-
-    def latest_rows(self) -> list[str]:
-        snapshots = self.expected["main"]["snapshots"]
-        rows: list[str] = snapshots[max(snapshots, key=int)]["rows"]
-        return rows
 
 
 def all_of(*groups: str) -> list[Any]:

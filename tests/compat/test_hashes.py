@@ -20,14 +20,23 @@ import pytest
 
 import oracle
 from oracle.types import row_to_java
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.binary_row import decode_rows, encode_rows
-from tidelake.spec.binary_row_scalar import decode_row, encode_row
-from tidelake.spec.bucket import BucketFunction, assign_buckets
-from tidelake.spec.partition_path import partition_path, partition_paths
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import DataType, DecimalType, ElementType, MapType, Root, RowType, TimeType, VectorType
+from tidelake.spec.rows.binary_hash import hash_rows
+from tidelake.spec.rows.binary_row import decode_rows, encode_rows
+from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row
+from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.rows.partition_path import partition_path, partition_paths
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
+    DataType,
+    DecimalType,
+    ElementType,
+    MapType,
+    Root,
+    RowType,
+    TimeType,
+    VectorType,
+)
+from tidelake.spec.types.type_codec import parse_type
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("jvm")]
 

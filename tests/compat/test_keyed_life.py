@@ -19,7 +19,7 @@ import tidelake as tl
 from compat.actors import change_of, encoded, our_rows
 from compat.keyed_cells import FEATURES, LIFT, Cell, Kinded, Row, seen
 from compat.keyed_cells import make_rows as matrix_rows
-from compat.test_keyed_matrix import our_write, their_write
+from compat.keyed_writes import our_write, their_write
 from tidelake.table import Table
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("jvm")]

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - drawn from fixed seeds
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import oracle
@@ -39,11 +38,11 @@ from compat.keyed_cells import (
     seen,
     third,
 )
-from compat.test_data_files import to_batch
+from compat.keyed_writes import our_write, their_write
 from tidelake.lsm.aggregate import FUNCTION_NAMES
-from tidelake.spec.binary_row_scalar import decode_row
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import Root
+from tidelake.spec.rows.binary_row_scalar import decode_row
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import Root
 from tidelake.table import Table
 
 CELLS = list(deal())
@@ -78,17 +77,6 @@ def test_every_function_and_engine_is_compared_in_every_state_format_and_bucket_
 
 
 # ------------------------------------------------------------------------------------------------ both write
-
-
-def our_write(table: Table, rows: list[Kinded]) -> None:
-    data = pa.Table.from_batches([to_batch([row for _, row in rows], table.schema.fields)])
-    if "rowkind.field" not in table.options:
-        data = data.append_column("rowkind", pa.array([kind for kind, _ in rows]))
-    table.write(data)
-
-
-def their_write(table: oracle.Table, rows: list[Kinded]) -> None:
-    table.write([(kind, tuple(row.values())) for kind, row in rows])
 
 
 class Both:

@@ -12,11 +12,11 @@ import pytest
 
 import oracle
 import tidelake as tl
-from compat.test_changelogs import COLUMNS, draw, they_write, told_since, we_write
-from compat.test_keyed_in_turns import ENGINES
+from compat.keyed_engines import ENGINES
+from compat.turns import COLUMNS, draw, they_write, told_since, we_write
 from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.split import bucket_splits
-from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle

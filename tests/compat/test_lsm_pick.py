@@ -25,7 +25,7 @@ from tidelake.lsm.pick import Compaction, PickState, first_state, plan_compactio
 from tidelake.lsm.rewrite import LookupRules, Upgrade, plan_steps
 from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.data_file import data_files
-from tidelake.spec.manifest import ADD
+from tidelake.spec.manifests.manifest import ADD
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle

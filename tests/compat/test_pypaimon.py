@@ -16,7 +16,7 @@ import pytest
 from compat.facts import by_name, entry_facts
 from compat.mirror import Mirror, java_files
 from compat.write_tables import VALUES, value_row
-from tidelake.spec.binary_row_scalar import decode_row
+from tidelake.spec.rows.binary_row_scalar import decode_row
 
 pytestmark = [pytest.mark.oracle, pytest.mark.peers, pytest.mark.usefixtures("jvm")]
 

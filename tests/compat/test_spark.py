@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from changelogs import changelog, changelog_problems
+from kit.changelogs import changelog, changelog_problems
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle

@@ -18,9 +18,9 @@ import pytest
 import tidelake as tl
 from compat.actors import DATABASE, Ours, Theirs, encoded, our_rows, our_types, their_types
 from compat.facts import open_branch
+from compat.goldens import DATA, Golden
+from compat.java_values import to_rows
 from compat.tables import FORMATS, SCRIPTS, Script
-from compat.test_data_files import to_rows
-from compat.test_golden_tables import DATA, Golden
 
 NEWEST = "2.0.0"
 LIVE = [script for script in SCRIPTS.values() if NEWEST in script.releases]
@@ -70,7 +70,7 @@ def assert_agree(script: Script, warehouse: Path, scratch: Path) -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.filterwarnings("ignore:column .* goes from STRING:UserWarning")  # the texts of these tables are numbers
+@pytest.mark.filterwarnings("ignore:column .* changes from STRING:UserWarning")  # the texts of these tables are numbers
 @pytest.mark.parametrize("script", WRITTEN, ids=lambda script: script.name)
 def test_the_reference_reads_what_tidelake_wrote(jvm: None, tmp_path: Path, script: Script) -> None:
     carry_out(script, tmp_path / "w", turns=False)

@@ -27,9 +27,17 @@ from tidelake.errors import CommitConflictError, FormatError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.evolution import AddColumn, DropColumn, First, RenameColumn, SetOption, UpdateComment, UpdateType
-from tidelake.spec.manifest import ADD, DELETE, entries_table, merge_entries
-from tidelake.spec.types import Root
+from tidelake.spec.manifests.manifest import ADD, DELETE, entries_table, merge_entries
+from tidelake.spec.schemas.evolution import (
+    AddColumn,
+    DropColumn,
+    First,
+    RenameColumn,
+    SetOption,
+    UpdateComment,
+    UpdateType,
+)
+from tidelake.spec.types.data_types import Root
 from tidelake.table import TableCommit
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("jvm")]

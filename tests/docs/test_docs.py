@@ -59,7 +59,7 @@ def test_every_module_opens_with_what_it_is_for(module: Path) -> None:
 def test_every_option_of_ours_is_known_to_the_catalogue_of_the_format() -> None:
     import tidelake.ops.commit.options  # noqa: F401 - declares the options
     from tidelake.options import all_options
-    from tidelake.spec.option_catalog import is_known
+    from tidelake.options.catalogue import is_known
 
     ours = [spec.key for spec in all_options() if "test" not in spec.key]
     assert ours

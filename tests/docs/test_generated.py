@@ -23,14 +23,14 @@ def load() -> ModuleType:
 MAKE = load()
 
 
-@pytest.mark.parametrize("name", ["options.md", "error-codes.md", "public-api.txt"])
+@pytest.mark.parametrize("name", ["options.md", "procedures.md", "error-codes.md", "public-api.txt"])
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     path = ROOT / "docs" / name
     assert path.read_text() == MAKE.pages()[path], "run `make docs` and look at what changed"
 
 
 def test_every_key_of_the_format_is_on_the_page_of_options() -> None:
-    from tidelake.spec.option_catalog import KNOWN
+    from tidelake.options.catalogue import KNOWN
 
     page = MAKE.options_page()
     assert [key for key in KNOWN if f"| `{key}` |" not in page] == []
@@ -49,4 +49,12 @@ def test_errors_raised_with_a_code_are_found_with_their_sentence() -> None:
     import ast
 
     tree = ast.parse('raise NotFoundError(f"no {x} here", code="a-code", path=1)\nother("b", code="no")')
-    assert list(MAKE._raised(tree)) == [("NotFoundError", "a-code", "no … here")]
+    assert list(MAKE._raised(tree, {})) == [("NotFoundError", "a-code", "no … here")]
+
+
+def test_a_code_that_is_a_constant_of_a_module_is_found() -> None:
+    import ast
+
+    tree = ast.parse('GONE = "is-gone"\nraise NotFoundError("file is gone", code=GONE)')
+    constants = dict(MAKE._text_constants(tree))
+    assert list(MAKE._raised(tree, constants)) == [("NotFoundError", "is-gone", "file is gone")]

@@ -15,7 +15,7 @@ import tidelake as tl
 from tidelake.cli import WORDS, in_our_words
 from tidelake.cli.commands import cli
 from tidelake.table.inspecting import Inspect
-from tidelake.table.merging import Merge
+from tidelake.table.merge_builder import Merge
 
 SOURCE = Path(tl.__file__).parent
 CALL = re.compile(r"\b([A-Za-z_]+)\(")
@@ -25,7 +25,7 @@ FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 OURS = (tl.Table, tl.Lake, tl.Scan, Merge, Inspect)
 OTHERS = {
     "foreachBatch", "reset_index", "stop", "toArrow", "toDF", "to_frame", "to_spark", "union",  # of other libraries
-    "truncate", "TIMESTAMP", "DECIMAL", "Decimal", "filter", "select",
+    "format", "truncate", "TIMESTAMP", "DECIMAL", "Decimal", "filter", "select",
 }  # fmt: skip
 ARGUMENTS_OF_OTHERS = {"drop", "index_col"}
 ENDINGS = {"delete", "spillable", "only", "commit", "skip_signature"}

@@ -24,8 +24,9 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 WANTED = [
     "quick-start", "append-tables", "primary-key-tables", "time-travel", "schema-changes", "delete-update",
-    "compaction", "errors", "following", "maintenance", "spark",
+    "compaction", "errors", "following", "maintenance", "spark", "streaming",
 ]  # fmt: skip
+ON_SPARK = ("spark", "streaming")
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,17 @@ def test_every_guide_is_there() -> None:
     assert sorted(WANTED) == [page.stem for page in GUIDES]
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDES if page.stem != "spark"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in GUIDES if page.stem not in ON_SPARK], ids=lambda page: page.stem)
 def test_the_snippets_of_a_guide_do_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page)
 
 
 @pytest.mark.cluster
-def test_the_snippets_of_the_guide_to_spark_do_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ON_SPARK)
+def test_the_snippets_of_a_guide_to_spark_do_what_it_says(page: str, tmp_path: Path) -> None:
     """In a process of its own: each has one session, and that of other tests is another."""
-    command = [sys.executable, __file__, str(ROOT / "docs" / "guide" / "spark.md")]
+    command = [sys.executable, __file__, str(ROOT / "docs" / "guide" / f"{page}.md")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import tidelake as tl
-from tidelake.files import parquet_read
+from tidelake.files.parquet import read as parquet_read
 
 ROWS = 30_000
 WAYS = ("parquet", "copied", "orc", "avro", "polars", "error")

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fault.harness import Image, doors, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.fileio import FileIO
 from tidelake.io.selftest import probe_create_exclusive
@@ -42,7 +43,7 @@ KINDS = tuple(_OPTIONS)
 
 def open_table(io: FileIO, seed: int) -> Table:
     """The table, in a process of its own."""
-    return Lake(doors(io, seed)).table(NAME)
+    return Lake(FileSystemCatalog(doors(io, seed))).table(NAME)
 
 
 @functools.cache
@@ -50,7 +51,7 @@ def image_of(kind: str) -> Image:
     """The storage of a table with four snapshots, a tag, a branch and a consumer."""
     io = MemoryFileIO()
     probe_create_exclusive(FaultyFileIO(io))
-    lake = Lake(doors(io, 1))
+    lake = Lake(FileSystemCatalog(doors(io, 1)))
     lake.create_database("db")
     options = {"file.format": "parquet", "write-only": "true", **_OPTIONS[kind]}
     keys = ["k", "p"] if kind.startswith("keyed") else []

@@ -28,7 +28,7 @@ from tidelake.io.clock import SystemClock
 from tidelake.io.ids import Ids, SeededIds, SystemIds
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.ops.maintain.expire import ExpirePlan
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.table import Table
 from tidelake.testing.scenario import read_snapshots
 

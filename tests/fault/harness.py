@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitUnknownError, NotFoundError, StorageError, TidelakeError
 from tidelake.io.env import Env
 from tidelake.io.fileio import FileIO
@@ -102,7 +103,7 @@ class Walk:
         where = f"REPRO step={number} op={op} fault={fault.value}"
         io = FaultyFileIO(self._start(number), {op.number: fault})
         outcome = attempt(io, SCENARIO[number])
-        assert [fired for _, fired in io.fired] == [fault], where
+        assert [fault_seen for _, fault_seen in io.injected_faults] == [fault], where
         assert outcome == "acked" or isinstance(outcome, Crash | StorageError | CommitUnknownError), (where, outcome)
         self.visits += 1
         state = digest(take_image(io.inner), outcome == "acked")
@@ -174,7 +175,7 @@ def allowed_states(number: int) -> list[Model]:
 def state_of(io: FileIO) -> State:
     """What a new process finds: numbered snapshots, live files, columns. Ids must be dense."""
     try:
-        table = Lake(doors(io, SECOND)).table(NAME)
+        table = Lake(FileSystemCatalog(doors(io, SECOND))).table(NAME)
     except NotFoundError:
         return [], frozenset(), ()
     snapshots = read_snapshots(table)
@@ -188,7 +189,7 @@ def state_of(io: FileIO) -> State:
 
 
 def _state(model: Model) -> State:
-    return [(identifier, kind.value) for identifier, kind in model.published()], model.names(), model.columns
+    return [(identifier, kind.value) for identifier, kind in model.published_commits()], model.names(), model.columns
 
 
 def left_nothing(outcome: object) -> bool:

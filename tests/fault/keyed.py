@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from changelogs import changelog_problems
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelog_problems
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.io.env import Env
 from tidelake.ops.maintain.check import CheckReport
@@ -289,7 +290,7 @@ class Job:
     def table(self) -> Table:
         """The table, opened at the first use."""
         if self._table is None:
-            self._table = Lake(self.env).table(NAME)
+            self._table = Lake(FileSystemCatalog(self.env)).table(NAME)
         return self._table
 
     def do(self, *steps: Step) -> None:
@@ -304,7 +305,7 @@ class Job:
     def _do(self, step: Step) -> None:
         match step:
             case Create():
-                self._table = Lake(self.env).create_table(
+                self._table = Lake(FileSystemCatalog(self.env)).create_table(
                     NAME,
                     dict(COLUMNS),
                     primary_key=["dt", "k"],
@@ -326,7 +327,7 @@ class Job:
                 self._branch()
             case Widen():
                 # Opened anew: an earlier try may have changed the schema without being told so.
-                self._table = Lake(self.env).table(NAME)
+                self._table = Lake(FileSystemCatalog(self.env)).table(NAME)
                 if "w" not in self._table.schema.names:
                     self._table = self._table.alter(add={"w": "BIGINT"})
             case Rollback(identifier):
@@ -384,7 +385,7 @@ def side_of(table: Table) -> Table | None:
 def state_of(env: Env) -> tuple[Shown, Shown | None, Shown | None] | None:
     """What a new process finds, None without a table."""
     try:
-        table = Lake(env).table(NAME)
+        table = Lake(FileSystemCatalog(env)).table(NAME)
     except NotFoundError:
         return None
     tag = shown(table.at(tag=TAG).to_arrow().to_pylist()) if TAG in table.tags() else None
@@ -405,7 +406,7 @@ def problems(env: Env, engine: str, until: int, *, history: bool, cleaned: bool 
     """
     expected = models(engine)[: until + 1]
     try:
-        table = Lake(env).table(NAME)
+        table = Lake(FileSystemCatalog(env)).table(NAME)
         wrong = twice(read_snapshots(table))
         found, wanted = state_of(env), expected[-1].shown()
         if found != wanted:

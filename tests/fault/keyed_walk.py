@@ -16,8 +16,9 @@ from typing import Literal
 from fault import keyed
 from fault.harness import FIRST, SECOND, Image, digest, left_nothing
 from fault.keyed import Branch, Erase, Job, Model, Revise, Upsert, models, step_names, steps_of
-from fault.test_every_io import folder_with
-from tidelake.catalog.filesystem import Lake
+from fault.places import folder_with
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.env import Env
@@ -130,7 +131,7 @@ class Walk:
         place = self.start(number)
         io = FaultyFileIO(place.io, {op.number: fault})
         outcome = attempt(place.doors(FIRST, io), self.engine, number, dict(self.options))
-        assert [fired for _, fired in io.fired] == [fault], where
+        assert [fault_seen for _, fault_seen in io.injected_faults] == [fault], where
         acked = outcome == "acked"
         assert acked or isinstance(outcome, Crash | StorageError | CommitUnknownError), (where, repr(outcome))
         self.visits += 1
@@ -200,7 +201,7 @@ def glance(place: Place, engine: str, number: int, where: str, *, acked: bool = 
     allowed = [model.shown() for model in _allowed(engine, number, acked=acked)]
     assert found in allowed, (where, found, allowed)
     if check and not isinstance(steps_of(engine)[number], Branch):
-        report = Lake(place.doors(SECOND)).table(keyed.NAME).check()
+        report = Lake(FileSystemCatalog(place.doors(SECOND))).table(keyed.NAME).check()
         # A power loss in the middle of an expiry may leave gaps between the snapshots that were to go.
         wrong = [str(each) for each in report.errors if each.invariant != "I1" or acked]
         assert wrong == [], (where, wrong)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fault.harness import EVERY, FIRST, Image, doors, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io import FileIO
 from tidelake.io.selftest import probe_create_exclusive
+from tidelake.ops.change.merge import MergeResult
 from tidelake.ops.commit.messages import CommitResult
-from tidelake.ops.write.merge import MergeResult
 from tidelake.table import Table
 from tidelake.testing import FaultyFileIO, MemoryFileIO, Op
 from tidelake.testing.scenario import take_image
@@ -98,7 +99,7 @@ CASES: Final = [
 def filled(kind: str) -> Image:
     """The storage before the verb."""
     io, what = MemoryFileIO(), KINDS[kind]
-    table = Lake(doors(io, 1)).create_table(
+    table = Lake(FileSystemCatalog(doors(io, 1))).create_table(
         NAME,
         COLUMNS,
         primary_key=["dt", "k"] if what.keyed else None,
@@ -121,12 +122,12 @@ def start(kind: str) -> FileIO:
 
 def run(io: FileIO, verb: str) -> Result:
     """Do it in a process of its own."""
-    return VERBS[verb](Lake(doors(io, FIRST)).table(NAME))
+    return VERBS[verb](Lake(FileSystemCatalog(doors(io, FIRST))).table(NAME))
 
 
 def opened(io: FileIO, seed: int) -> Table:
     """The table, for a new process."""
-    return Lake(doors(io, seed)).table(NAME)
+    return Lake(FileSystemCatalog(doors(io, seed))).table(NAME)
 
 
 def rows_of(table: Table) -> Bag:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.io.env import Env
 from tidelake.table import Table
@@ -163,7 +164,7 @@ class Job:
     def table(self) -> Table:
         """The table, opened at the first use."""
         if self._table is None:
-            self._table = Lake(self.env).table(NAME)
+            self._table = Lake(FileSystemCatalog(self.env)).table(NAME)
         return self._table
 
     def do(self, *steps: Step) -> None:
@@ -178,7 +179,7 @@ class Job:
     def _do(self, step: Step) -> None:
         match step:
             case Create():
-                self._table = Lake(self.env).create_table(
+                self._table = Lake(FileSystemCatalog(self.env)).create_table(
                     NAME, dict(COLUMNS), partition_by=["dt"], options=self.options, if_not_exists=True
                 )
             case Write(identifier, _, mode, partition):
@@ -193,7 +194,7 @@ class Job:
                 self.table().compact(full=True)
             case Widen():
                 # Opened anew: an earlier try may have changed the schema without being told so.
-                self._table = Lake(self.env).table(NAME)
+                self._table = Lake(FileSystemCatalog(self.env)).table(NAME)
                 if "w" not in [column.name for column in self._table.schema.fields]:
                     self._table = self._table.alter(add={"w": "BIGINT"})
             case Read():
@@ -207,7 +208,7 @@ class Job:
 def state_of(env: Env) -> Bag | None:
     """The rows that a new process finds, None without a table."""
     try:
-        return bag(Lake(env).table(NAME).to_arrow().to_pylist())
+        return bag(Lake(FileSystemCatalog(env)).table(NAME).to_arrow().to_pylist())
     except NotFoundError:
         return None
 
@@ -222,7 +223,7 @@ def problems(env: Env, until: int, *, history: bool) -> list[str]:
     """
     expected = states()[: until + 1]
     try:
-        table = Lake(env).table(NAME)
+        table = Lake(FileSystemCatalog(env)).table(NAME)
         wrong = _difference(bag(table.to_arrow().to_pylist()), expected[-1], "newest")
         wrong += twice(read_snapshots(table))
         wrong += history_problems(table, expected) if history else []

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from file_samples import make_batch, make_fields, read, write
+from kit.file_samples import make_batch, make_fields, read, write
 from tidelake.errors import FormatError, UnsupportedError
 from tidelake.expr import Predicate, col
 from tidelake.files.options import FORMATS
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_an_error_or_reads_as_it_was(kind: str, damage: Damage
 def test_rows_read_by_their_pages_are_those_that_were_written_or_an_error(
     damage: Damage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelake.files.parquet_pages.PAGE_ROWS", 1024)  # Arrow ends no page earlier
+    monkeypatch.setattr("tidelake.files.parquet.pages.PAGE_ROWS", 1024)  # Arrow ends no page earlier
     fields = FIELDS[:5]
     rows = [{"id": n, "s": f"{n % 7}" * (n % 3), "b": n * 7, "d": n / 3, "m": Decimal(n)} for n in range(6000)]
     io, path, _ = write([make_batch(rows, fields)], fields, "parquet", {"parquet.page.size": "1 kb"})

@@ -19,11 +19,11 @@ import pytest
 from backports import zstd
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.avro import encode_long, write_container
-from tidelake.spec.index_manifest import SCHEMA_TEXT as INDEX_SCHEMA
-from tidelake.spec.manifest import SCHEMA_TEXT as MANIFEST_SCHEMA
-from tidelake.spec.manifest_list import SCHEMA_TEXT as LIST_SCHEMA
-from tidelake.spec.type_codec import parse_type
+from tidelake.spec.avro.container import encode_long, write_container
+from tidelake.spec.manifests.index_manifest import SCHEMA_TEXT as INDEX_SCHEMA
+from tidelake.spec.manifests.manifest import SCHEMA_TEXT as MANIFEST_SCHEMA
+from tidelake.spec.manifests.manifest_list import SCHEMA_TEXT as LIST_SCHEMA
+from tidelake.spec.types.type_codec import parse_type
 
 ADDRESS_SPACE = 1536 << 20
 SECONDS_MAX = 4.0
@@ -36,17 +36,17 @@ os.environ["POLARS_MAX_THREADS"] = "1"
 limit = int(sys.argv[1])
 import polars_avro
 from tidelake.errors import TidelakeError
-from tidelake.spec import avro_decode
-from tidelake.spec.consumer import consumer_from_json
-from tidelake.spec.index_manifest import decode_index_manifest
-from tidelake.spec.manifest import decode_manifest
-from tidelake.spec.manifest_list import decode_manifest_list
-from tidelake.spec.progress import progress_from_json
-from tidelake.spec.schema import schema_from_json
-from tidelake.spec.snapshot import snapshot_from_json
-from tidelake.spec.statistics import statistics_from_json
-from tidelake.spec.success import success_from_json
-from tidelake.spec.tag import tag_from_json
+from tidelake.spec.avro import decode as avro_decode
+from tidelake.spec.documents.consumer import consumer_from_json
+from tidelake.spec.manifests.index_manifest import decode_index_manifest
+from tidelake.spec.manifests.manifest import decode_manifest
+from tidelake.spec.manifests.manifest_list import decode_manifest_list
+from tidelake.spec.documents.progress import progress_from_json
+from tidelake.spec.schemas.schema import schema_from_json
+from tidelake.spec.documents.snapshot import snapshot_from_json
+from tidelake.spec.documents.statistics import statistics_from_json
+from tidelake.spec.documents.success import success_from_json
+from tidelake.spec.documents.tag import tag_from_json
 parsers = {
     "manifest": decode_manifest, "list": decode_manifest_list, "index": decode_index_manifest,
     "snapshot": snapshot_from_json, "schema": schema_from_json, "tag": tag_from_json, "consumer": consumer_from_json,

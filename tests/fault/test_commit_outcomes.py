@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fault.harness import doors
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, CommitUnknownError, StorageError
 from tidelake.ops.commit.messages import CommitResult, Committable
-from tidelake.spec.progress import PROPERTY_PREFIX
-from tidelake.spec.snapshot import snapshot_to_json
+from tidelake.spec.documents.progress import PROPERTY_PREFIX
+from tidelake.spec.documents.snapshot import snapshot_to_json
 from tidelake.table import Table
 from tidelake.testing import Fault, FaultyFileIO, MemoryFileIO, Op
 from tidelake.testing.faulty import Plan
@@ -42,7 +43,7 @@ class World:
     @property
     def table(self) -> Table:
         """The table as everybody else sees it."""
-        return Lake(doors(self.storage, 77)).table(NAME)
+        return Lake(FileSystemCatalog(doors(self.storage, 77))).table(NAME)
 
     def session(self, user: str = JOB, *, seed: int = 1) -> Session:
         """A process of the job."""
@@ -66,7 +67,7 @@ class World:
 @pytest.fixture
 def world() -> World:
     storage = MemoryFileIO()
-    Lake(doors(storage, 0)).create_table(NAME, dict(COLUMNS), partition_by=["dt"])
+    Lake(FileSystemCatalog(doors(storage, 0))).create_table(NAME, dict(COLUMNS), partition_by=["dt"])
     plan: list[Plan | None] = [None]
     faulty = FaultyFileIO(storage, lambda op: plan[0](op) if plan[0] else None)
     made = World(storage, plan, faulty)
@@ -246,7 +247,7 @@ def test_a_note_that_fails_behind_the_publish_is_a_warning_and_abort_deletes_not
     result = committer.commit(committable)
     world.plan[0] = None
     assert result.snapshot_ids
-    assert "note" in result.warnings[0]
+    assert "writing the commit progress" in result.warnings[0]
     assert committer.abort(committable.messages, identifier=3).deleted == ()
     assert _exists(world, "d1", "x")
     assert committer.commit(committable).repeated
@@ -335,7 +336,7 @@ def test_abort_leaves_the_files_when_the_snapshots_that_would_tell_have_expired(
 def _expire(world: World, *snapshot_ids: int) -> None:
     """What an expiry does to snapshots: the hint moves, the files go."""
     store = world.table.store
-    store.snapshots.hint_earliest(max(snapshot_ids) + 1)
+    store.publisher.hint_earliest(max(snapshot_ids) + 1)
     for snapshot_id in snapshot_ids:
         store.env.io.delete(store.layout.snapshot_path(snapshot_id))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fault.workers import Place, Report, add_columns, append, create, run_at_once
-from s3_server import BUCKET, moto_s3
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.testing.scenario import COLUMNS, NAME, live_names, read_snapshots, twice
 
 pytestmark = pytest.mark.long

@@ -6,21 +6,18 @@ first step with the same identifiers ends with the files of the model, no snapsh
 
 from __future__ import annotations
 
-import itertools
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fault.harness import Image, Walk, distinct_modes, doors, has_its_turn, memory_with, step_names
-from s3_server import BUCKET, moto_s3
-from tidelake.io import FileIO, LocalFileIO, open_fileio
+from fault.harness import Walk, distinct_modes, has_its_turn, memory_with, step_names
+from fault.places import bucket_with, folder_with
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.io.ids import SeededIds
-from tidelake.io.local import Durability
-from tidelake.testing import Fault, MemoryFileIO
+from tidelake.testing import Fault
 from tidelake.testing.faulty import READS
-from tidelake.testing.scenario import SCENARIO, restore_image
+from tidelake.testing.scenario import SCENARIO
 
 STEPS = range(len(SCENARIO))
 
@@ -84,25 +81,3 @@ def visit_sample(walk: Walk, *, count: int, seed: int) -> None:
         number, op, fault = points.pop(int(chance.random() * len(points)))
         walk.visit(number, op, fault)
     assert walk.visits == count
-
-
-def folder_with(image: Image, folder: Path, *, durability: Durability) -> FileIO:
-    """The folder, emptied and filled with an image."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path, data in image.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    return LocalFileIO(folder, durability=durability, ids=SeededIds(0))
-
-
-def bucket_with(options: dict[str, str], name: str = "every") -> Callable[[Image], FileIO]:
-    """How to get a fresh folder of the bucket that holds an image."""
-    numbers = itertools.count()
-
-    def opened(image: Image) -> FileIO:
-        io = open_fileio(f"s3://{BUCKET}/{name}-{next(numbers)}", options, doors(MemoryFileIO(), 0))
-        restore_image(io, image)
-        return io
-
-    return opened

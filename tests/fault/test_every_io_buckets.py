@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from fault.harness import EVERY, distinct_modes, doors
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import TidelakeError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.maintain.check import Severity
@@ -100,12 +101,12 @@ SHARE, READ_SHARE = (1, 1) if EVERY else (7, 60)
 def test_a_step_that_dies_anywhere_is_there_or_not_and_can_be_repeated(name: str) -> None:
     make, step = STEPS[name]
     start = MemoryFileIO()
-    make(Lake(doors(start, 1)))
+    make(Lake(FileSystemCatalog(doors(start, 1))))
     image = take_image(start)
     clean = opened(image)
     before = shown(clean[1])
     faulty = FaultyFileIO(clean[0])
-    step(Lake(doors(faulty, 2)).table("d.t"))
+    step(Lake(FileSystemCatalog(doors(faulty, 2))).table("d.t"))
     operations = tuple(faulty.ops)
     after = shown(opened(take_image(clean[0]))[1])
     assert (before == after) == (step is compact)
@@ -122,7 +123,7 @@ def test_a_step_that_dies_anywhere_is_there_or_not_and_can_be_repeated(name: str
 def opened(image: Any) -> tuple[MemoryFileIO, Table]:
     io = MemoryFileIO()
     restore_image(io, image)
-    return io, Lake(doors(io, 5)).table("d.t")
+    return io, Lake(FileSystemCatalog(doors(io, 5))).table("d.t")
 
 
 def visit(image: Any, step: Callable[[Table], None], op: Op, fault: Any, before: Rows, after: Rows) -> None:
@@ -130,12 +131,12 @@ def visit(image: Any, step: Callable[[Table], None], op: Op, fault: Any, before:
     faulty = FaultyFileIO(io, {op.number: fault})
     acked = False
     try:
-        step(Lake(doors(faulty, 2)).table("d.t"))
+        step(Lake(FileSystemCatalog(doors(faulty, 2))).table("d.t"))
         acked = True
     except (Crash, TidelakeError):
         pass
     where = f"{op.number} {op.name} {fault}"
-    table = Lake(doors(io, 8)).table("d.t")
+    table = Lake(FileSystemCatalog(doors(io, 8))).table("d.t")
     found = shown(table)
     assert found in ([after] if acked else [before, after]), where
     step(table)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fault.harness import Image, digest, distinct_modes, doors, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
 from tidelake.io import FileIO
 from tidelake.io.selftest import probe_create_exclusive
@@ -40,7 +41,7 @@ def made(kind: str) -> Image:
     """A table with some commits, each with changes, and a consumer that has read the first."""
     io = MemoryFileIO()
     options = {"bucket": "1", "num-levels": "3", **OUTLIVE, **KINDS[kind]}
-    table = Lake(doors(io, 1)).create_table("d.t", COLUMNS, primary_key=["id"], options=options)
+    table = Lake(FileSystemCatalog(doors(io, 1))).create_table("d.t", COLUMNS, primary_key=["id"], options=options)
     for number in range(4):
         rows = [{"id": number + each, "v": number, "rowkind": "+I"} for each in range(3)]
         table.write([*rows, {"id": 9, "v": None, "rowkind": "-D"}])
@@ -51,7 +52,7 @@ def made(kind: str) -> Image:
 def aged(image: Image) -> Image:
     """The same with changelogs in the place of all snapshots but the newest, whose consumer is gone."""
     io = memory_with(image)
-    table = Lake(doors(io, 2)).table("d.t")
+    table = Lake(FileSystemCatalog(doors(io, 2))).table("d.t")
     table.reset_consumer("c")
     table.expire_snapshots(retain_max=1, retain_min=1)
     assert len(table.store.changelogs.ids()) >= 3
@@ -88,7 +89,7 @@ def attempt(io: FileIO, step: Callable[[Table], None], where: str) -> None:
     """Do a step in a process that may fail or die."""
     failure: BaseException | None = None
     try:
-        step(Lake(doors(io, 3)).table("d.t"))
+        step(Lake(FileSystemCatalog(doors(io, 3))).table("d.t"))
     except (Crash, TidelakeError) as error:
         failure = error
     assert failure is None or isinstance(failure, Crash | StorageError | CommitUnknownError), (where, failure)
@@ -101,7 +102,7 @@ def test_a_consumer_that_dies_anywhere_gets_every_change_once_it_is_back(kind: s
 
 def kill_consumers(kind: str, share: int) -> None:
     image = made(kind)
-    expected = read_changes(Lake(doors(memory_with(image), 4)).table("d.t"))
+    expected = read_changes(Lake(FileSystemCatalog(doors(memory_with(image), 4))).table("d.t"))
     first = min(expected)
 
     def consume(table: Table, handled: list[int]) -> None:
@@ -110,18 +111,18 @@ def kill_consumers(kind: str, share: int) -> None:
             handled.append(change.snapshot_id)
 
     clean, seen = FaultyFileIO(start(image)), list[int]()
-    consume(Lake(doors(clean, 3)).table("d.t"), seen)
+    consume(Lake(FileSystemCatalog(doors(clean, 3))).table("d.t"), seen)
     assert seen == sorted(expected)[1:]
     visits = points(clean, share)
     for op, fault in visits:
         where = f"REPRO kind={kind} op={op} fault={fault.value}"
         io, handled, again = FaultyFileIO(start(image), {op.number: fault}), list[int](), list[int]()
         attempt(io, lambda table, handled=handled: consume(table, handled), where)
-        consume(Lake(doors(io.inner, 5)).table("d.t"), again)
+        consume(Lake(FileSystemCatalog(doors(io.inner, 5))).table("d.t"), again)
         new = [each for each in again if each not in handled]
         assert [*handled, *new] == sorted(each for each in expected if each > first), (where, handled, again)
         assert len(again) - len(new) <= 1, (where, handled, again)
-        table = Lake(doors(io.inner, 6)).table("d.t")
+        table = Lake(FileSystemCatalog(doors(io.inner, 6))).table("d.t")
         assert table.consumers()["c"] > max(expected), where
         assert table.check().ok, where
     assert len(visits) >= 10
@@ -152,10 +153,10 @@ def test_expiry_that_dies_anywhere_leaves_whole_changes(kind: str, name: str) ->
 def kill_expiry(kind: str, name: str, share: int) -> None:
     step = STEPS[name]
     image = made(kind) if step is leave_changelogs else aged(made(kind))
-    before = read_changes(Lake(doors(memory_with(image), 4)).table("d.t"))
+    before = read_changes(Lake(FileSystemCatalog(doors(memory_with(image), 4))).table("d.t"))
     clean = FaultyFileIO(start(image))
-    step(Lake(doors(clean, 3)).table("d.t"))
-    after = read_changes(Lake(doors(memory_with(take_image(clean.inner)), 4)).table("d.t"))
+    step(Lake(FileSystemCatalog(doors(clean, 3))).table("d.t"))
+    after = read_changes(Lake(FileSystemCatalog(doors(memory_with(take_image(clean.inner)), 4))).table("d.t"))
     assert (after == before) == (step is leave_changelogs)
     visits, seen = points(clean, share), set[bytes]()
     for op, fault in visits:
@@ -167,7 +168,7 @@ def kill_expiry(kind: str, name: str, share: int) -> None:
             continue
         seen.add(storage)
         for process in (5, 6):  # what is found, and what is left once the step is repeated
-            table = Lake(doors(io.inner, process)).table("d.t")
+            table = Lake(FileSystemCatalog(doors(io.inner, process))).table("d.t")
             found = read_changes(table)
             assert found == {number: before[number] for number in before if number >= min(found, default=1 << 30)}, (
                 where

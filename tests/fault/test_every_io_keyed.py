@@ -19,8 +19,8 @@ import pytest
 from fault.harness import MODES, distinct_modes
 from fault.keyed import ENGINES, Clean, steps_of
 from fault.keyed_walk import Walk, disk_place, memory_place, still
-from fault.test_every_io import bucket_with
-from s3_server import BUCKET, moto_s3
+from fault.places import bucket_with
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.io.ids import SeededIds
 from tidelake.testing import Fault, Op
 from tidelake.testing.faulty import READS

@@ -14,7 +14,8 @@ from typing import Literal
 import pytest
 
 from fault.harness import FIRST, MODES, SECOND, Image, digest, doors, has_its_turn, left_nothing, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
 from tidelake.io import FileIO
 from tidelake.io.env import Env
@@ -53,7 +54,7 @@ AFTER = {1: (11, "one"), 2: (2, "y"), 4: (4, "late"), 7: (70, "seven"), 8: (80, 
 def merge(env: Env) -> None:
     """The merge under test; a second time it finds nothing to do."""
     (
-        Lake(env)
+        Lake(FileSystemCatalog(env))
         .table(NAME)
         .merge(SOURCE, on=["k", "dt"])
         .when_matched_delete("s.n < 0")
@@ -69,7 +70,9 @@ def filled(kind: str) -> Image:
     """The storage before the merge."""
     io = MemoryFileIO()
     key, options = TABLES[kind]
-    table = Lake(doors(io, 1)).create_table(NAME, COLUMNS, primary_key=key, partition_by=["dt"], options=options)
+    table = Lake(FileSystemCatalog(doors(io, 1))).create_table(
+        NAME, COLUMNS, primary_key=key, partition_by=["dt"], options=options
+    )
     rows = [{"k": k, "dt": "ab"[(k - 1) // 2], "n": n, "v": v} for k, (n, v) in BEFORE.items()]
     table.write(rows[::2])
     table.write(rows[1::2])
@@ -95,7 +98,7 @@ def attempt(io: FileIO) -> Literal["acked"] | Crash | TidelakeError:
 
 
 def state_of(env: Env) -> dict[int, tuple[int, str | None]]:
-    rows = Lake(env).table(NAME).to_arrow().to_pylist()
+    rows = Lake(FileSystemCatalog(env)).table(NAME).to_arrow().to_pylist()
     found = {row["k"]: (row["n"], row["v"]) for row in rows}
     assert len(found) == len(rows), f"a key has two rows: {rows}"
     return found
@@ -109,7 +112,7 @@ def look(io: FileIO, where: str, kind: str, *, acked: bool, nothing: bool) -> No
     allowed = [waiting, AFTER] if acked else [BEFORE] if nothing else [BEFORE, waiting, AFTER]
     assert found in allowed, (where, found)
     merge(doors(io, SECOND + 1))
-    table = Lake(doors(io, SECOND + 2)).table(NAME)
+    table = Lake(FileSystemCatalog(doors(io, SECOND + 2))).table(NAME)
     if kind in HIDDEN:
         table.compact(full=True)
     assert state_of(doors(io, SECOND + 2)) == AFTER, where
@@ -133,7 +136,7 @@ def test_every_operation_of_a_merge_fails(kind: str) -> None:
             where = f"REPRO kind={kind} op={op} fault={fault.value}"
             io = FaultyFileIO(start(kind), {op.number: fault})
             outcome = attempt(io)
-            assert [fired for _, fired in io.fired] == [fault], where
+            assert [fault_seen for _, fault_seen in io.injected_faults] == [fault], where
             assert outcome == "acked" or isinstance(outcome, Crash | StorageError | CommitUnknownError), (
                 where,
                 outcome,

@@ -30,9 +30,9 @@ from fault.harness import (
     left_nothing,
     memory_with,
 )
+from fault.places import bucket_with, folder_with
 from fault.rows import LAYOUTS, STEPS, Compact, Create, Delete, Job, Update
-from fault.test_every_io import bucket_with, folder_with
-from s3_server import BUCKET, moto_s3
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.errors import CommitUnknownError, StorageError, TidelakeError
 from tidelake.io import FileIO
 from tidelake.io.ids import SeededIds
@@ -90,7 +90,7 @@ class Walk:
         where = f"REPRO layout={self.layout} step={IDS[number]} op={op} fault={fault.value}"
         io = FaultyFileIO(self.start(number), {op.number: fault})
         outcome = attempt(io, self.layout, number)
-        assert [fired for _, fired in io.fired] == [fault], where
+        assert [fault_seen for _, fault_seen in io.injected_faults] == [fault], where
         acked = outcome == "acked"
         assert acked or isinstance(outcome, Crash | StorageError | CommitUnknownError), (where, repr(outcome))
         self.visits += 1

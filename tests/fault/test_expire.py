@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from fault.harness import Image, distinct_modes, doors, has_its_turn, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -26,8 +27,8 @@ from tidelake.errors import (
 )
 from tidelake.io.fileio import FileIO
 from tidelake.ops.scan.plan import delta_manifests, read_changes
-from tidelake.spec.manifest import ADD
-from tidelake.spec.tag import Tag
+from tidelake.spec.documents.tag import Tag
+from tidelake.spec.manifests.manifest import ADD
 from tidelake.store.tags import TagStore
 from tidelake.table import Table
 from tidelake.testing import Crash, Fault, FaultyFileIO, MemoryFileIO
@@ -92,7 +93,7 @@ def _start(past: str) -> Image:
 
 
 def opened(io: FileIO) -> Table:
-    return Lake(doors(io, 7)).table(NAME)
+    return Lake(FileSystemCatalog(doors(io, 7))).table(NAME)
 
 
 State = dict[str, tuple[Any, frozenset[str]]]

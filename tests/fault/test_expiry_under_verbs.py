@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fault.expiring import BRANCH, KEYS, KINDS, TAG, open_table, visit
+from fault.expiring import BRANCH, KEYS, KINDS, TAG, Visitor, open_table, visit
 from fault.harness import EVERY
-from tidelake.errors import CommitConflictError, NotFoundError
+from tidelake.errors import CommitConflictError, CommitUnknownError, NotFoundError
 from tidelake.table import Table
 
 Row = tuple[int, str, str]
@@ -75,6 +75,7 @@ WRITERS = {
         [with_value(1, "m") | {MINE, THEIRS}],
     ),
     "compact": Writer(lambda t: t.compact(full=True), [BASE | {THEIRS}]),
+    "keep compacted": Writer(lambda t: t.keep_compacted(max_rounds=2), [BASE | {THEIRS}]),
     "truncate": Writer(lambda t: t.truncate(), [frozenset(), frozenset({THEIRS})]),
     "drop partitions": Writer(
         lambda t: t.drop_partitions("p = 'p1'"), [frozenset(row for row in BASE if row[1] == "p0") | {THEIRS}]
@@ -147,7 +148,7 @@ EXAMPLES = KINDS if EVERY else ("append", "keyed")
 
 def fits(name: str, kind: str) -> bool:
     """Whether tables of that kind have the verb."""
-    if name in ("why", "inspect.lsm"):
+    if name in ("why", "inspect.lsm", "keep compacted"):
         return kind.startswith("keyed")
     return name != "rescale" or kind in ("append with buckets", "keyed", "keyed with changelog")
 
@@ -192,11 +193,31 @@ def test_writers_plan_again_when_the_snapshot_they_read_expires(kind: str, name:
             if name == "rescale" and isinstance(done, CommitConflictError):
                 assert done.code == "strict-mode", where  # the row of the other job would be lost
                 continue
-            assert not isinstance(done, Exception), (where, visitor.fired, done)
+            undecidable = is_undecidable(kind, name, visitor, rewriting=rewriting)
+            if not (undecidable and isinstance(done, CommitUnknownError)):
+                assert not isinstance(done, Exception), (where, visitor.fired, done)
             after = open_table(visitor.inner, 99)
-            assert rows_of(after.to_arrow(columns=["k", "p", "v"])) in writer.leaves, where
             check = after.check(deep=True, rows=EVERY)
             assert check.ok, (where, str(check))
+            assert rows_at_last(after, kind) in writer.leaves, where
+
+
+def rows_at_last(table: Table, kind: str) -> Rows:
+    """The rows once they are all shown: with vectors in a keyed table, those on level 0 wait for a compaction."""
+    if kind == "keyed with vectors":
+        table.compact(full=True)
+    return rows_of(table.to_arrow(columns=["k", "p", "v"]))
+
+
+def is_undecidable(kind: str, name: str, visitor: Visitor, *, rewriting: bool) -> bool:
+    """Whether nothing that is left says that the commit followed the snapshot that it was planned on.
+
+    A delete with vectors adds no data file. If a compaction applies its vectors, and both snapshots expire before the
+    commit has looked for the one before it, the table looks like that of a commit that was published too late, and
+    lost. The commit must not guess: "unknown" is the right answer.
+    """
+    just_published = visitor.fired is not None and visitor.fired.name == "exists"
+    return (kind, name, rewriting, just_published) == ("append with vectors", "delete", True, True)
 
 
 @visits(READERS)

@@ -70,7 +70,7 @@ def test_without_a_plan_nothing_fails_and_all_is_logged() -> None:
             run(io)
     assert [op.name for op in io.ops] == [name for name in OPS if name != "delete"]
     assert [op.number for op in io.ops] == list(range(1, len(OPS)))
-    assert io.fired == []
+    assert io.injected_faults == []
     assert io.root == inner.root
     io.close()
 
@@ -81,7 +81,7 @@ def test_before_has_no_effect(name: str) -> None:
     with pytest.raises(StorageError):
         OPS[name](io)
     assert picture(io.inner) == picture(storage())
-    assert [(op.name, fault) for op, fault in io.fired] == [(name, Fault.BEFORE)]
+    assert [(op.name, fault) for op, fault in io.injected_faults] == [(name, Fault.BEFORE)]
     OPS[name](io)
     assert picture(io.inner) == effect_of(name)
 
@@ -132,7 +132,7 @@ def test_a_crash_is_final_until_the_process_starts_again(name: str, fault: Fault
     io = FaultyFileIO(storage(), {1: fault})
     with pytest.raises(Crash):
         OPS[name](io)
-    assert io.crashed
+    assert io.has_crashed
     for run in OPS.values():
         with pytest.raises(Crash):
             run(io.sub("below") if run is OPS["list"] else io)
@@ -162,7 +162,7 @@ def run_by_chance(seed: int, **settings: float) -> list[tuple[int, Fault]]:
             io.read("old")
         except (StorageError, NotFoundError):
             continue
-    return [(op.number, fault) for op, fault in io.fired]
+    return [(op.number, fault) for op, fault in io.injected_faults]
 
 
 def test_chance_repeats_by_its_seed_and_stops_at_its_limit() -> None:

@@ -20,12 +20,19 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec import avro_decode
-from tidelake.spec.avro import Container, encode_long, parse_container, write_container
-from tidelake.spec.consumer import Consumer, consumer_from_json, consumer_to_json
+from tidelake.spec.avro import decode as avro_decode
+from tidelake.spec.avro.container import Container, encode_long, parse_container, write_container
 from tidelake.spec.data_file import DataFile, SimpleStats
-from tidelake.spec.hint import hint_bytes, parse_hint
-from tidelake.spec.index_manifest import (
+from tidelake.spec.documents.consumer import Consumer, consumer_from_json, consumer_to_json
+from tidelake.spec.documents.hint import hint_bytes, parse_hint
+from tidelake.spec.documents.progress import CommitProgress, progress_from_json, progress_to_json
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot, snapshot_from_json, snapshot_to_json
+from tidelake.spec.documents.statistics import ColumnStatistics, Statistics, statistics_from_json, statistics_to_json
+from tidelake.spec.documents.success import Success, success_from_json, success_to_json
+from tidelake.spec.documents.tag import Tag, tag_from_json, tag_to_json
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.limits import INT64_MAX
+from tidelake.spec.manifests.index_manifest import (
     DeletionVectorRange,
     GlobalIndexMeta,
     IndexEntry,
@@ -33,17 +40,10 @@ from tidelake.spec.index_manifest import (
     decode_index_manifest,
     encode_index_manifest,
 )
-from tidelake.spec.json_doc import INT64_MAX
-from tidelake.spec.layout import TableLayout
-from tidelake.spec.manifest import decode_manifest, encode_manifest, entries_table
-from tidelake.spec.manifest_list import ManifestMeta, decode_manifest_list, encode_manifest_list
+from tidelake.spec.manifests.manifest import decode_manifest, encode_manifest, entries_table
+from tidelake.spec.manifests.manifest_list import ManifestMeta, decode_manifest_list, encode_manifest_list
 from tidelake.spec.names import check_file_name
-from tidelake.spec.progress import Progress, progress_from_json, progress_to_json
-from tidelake.spec.schema import new_schema, schema_from_json, schema_to_json
-from tidelake.spec.snapshot import CommitKind, Snapshot, snapshot_from_json, snapshot_to_json
-from tidelake.spec.statistics import ColumnStatistics, Statistics, statistics_from_json, statistics_to_json
-from tidelake.spec.success import Success, success_from_json, success_to_json
-from tidelake.spec.tag import Tag, tag_from_json, tag_to_json
+from tidelake.spec.schemas.schema import new_schema, schema_from_json, schema_to_json
 from tidelake.store.manifests import ManifestNames, ManifestStore
 from tidelake.testing import MemoryFileIO
 
@@ -112,7 +112,7 @@ JSON_DOCUMENTS: dict[str, tuple[bytes, Parse, Callable[[Any], bytes]]] = {
         statistics_to_json,
     ),
     "progress": (
-        progress_to_json(Progress(user="u", committed=3, pending=4, after=2)),
+        progress_to_json(CommitProgress(user="u", committed=3, pending=4, after=2)),
         lambda d: progress_from_json(d, path="p"),
         progress_to_json,
     ),

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fault.harness import doors, memory_with
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitResult
-from tidelake.spec.evolution import AddColumn
+from tidelake.spec.schemas.evolution import AddColumn
 from tidelake.testing import Crash, Fault, FaultyFileIO, MemoryFileIO
 from tidelake.testing.scenario import (
     COLUMNS,
@@ -208,7 +209,7 @@ def play(jobs: Sequence[Job], schedule: Schedule, *, seed: int = 0) -> History:
 def wrong_with(history: History, *, check: bool = True) -> list[str]:
     """What contradicts the invariants, one sentence each."""
     wrong = [f"{name} failed: {r.error!r}" for name, r in history.results.items() if r.error is not None]
-    table = Lake(doors(history.storage, 99)).table(NAME)
+    table = Lake(FileSystemCatalog(doors(history.storage, 99))).table(NAME)
     snapshots = read_snapshots(table)
     if [s.id for s in snapshots] != list(range(1, len(snapshots) + 1)):
         wrong.append("ids are not dense")
@@ -298,7 +299,7 @@ def test_without_preemptions_one_process_follows_the_other() -> None:
     history = play([append_numbered, overwrite_static], Preemptions())
     processes = [move.process for move in history.moves]
     assert processes == sorted(processes)
-    assert [s.commit_user for s in read_snapshots(Lake(doors(history.storage, 1)).table(NAME))] == [
+    assert [s.commit_user for s in read_snapshots(Lake(FileSystemCatalog(doors(history.storage, 1))).table(NAME))] == [
         "start",
         "start",
         "append-numbered-0",

@@ -22,20 +22,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import FormatError, InvalidInputError, TidelakeError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.io.local import LocalFileIO
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.index_manifest import IndexEntry, IndexFile, encode_index_manifest
-from tidelake.spec.manifest import ADD, encode_manifest, entries_table
-from tidelake.spec.manifest_list import ManifestMeta, encode_manifest_list
-from tidelake.spec.manifest_meta import meta_of_entries
-from tidelake.spec.snapshot import snapshot_to_json
-from tidelake.spec.types import STRING
+from tidelake.spec.documents.snapshot import snapshot_to_json
+from tidelake.spec.manifests.index_manifest import IndexEntry, IndexFile, encode_index_manifest
+from tidelake.spec.manifests.manifest import ADD, encode_manifest, entries_table
+from tidelake.spec.manifests.manifest_list import ManifestMeta, encode_manifest_list
+from tidelake.spec.manifests.manifest_meta import meta_of_entries
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import STRING
 from tidelake.table import Table, load_table
 from tidelake.testing import FakeClock, TracingFileIO
 
@@ -185,7 +186,7 @@ class World:
             (folder / "secret").write_text("canary")
             (folder / "secret.parquet").write_text("canary")
         self.io = TracingFileIO(LocalFileIO(self.root, durability="none"))
-        self.lake = Lake(Env(self.io, FakeClock(1_000), SeededIds(1)))
+        self.lake = Lake(FileSystemCatalog(Env(self.io, FakeClock(1_000), SeededIds(1))))
         self._before = tree(top, self.root)
         self._number = 0
 
@@ -219,7 +220,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     # The race of ten writers before the first commit of each table is tried elsewhere, and hundreds are made here.
-    monkeypatch.setattr("tidelake.table.writing.require_exclusive_create", lambda *_, **__: None)
+    monkeypatch.setattr("tidelake.ops.hooks.committers.require_exclusive_create", lambda *_, **__: None)
     made = World(tmp_path)
     yield made
     made.check_untouched()
@@ -530,7 +531,9 @@ def test_a_link_out_of_the_table_is_not_followed(world, place):
     with world.watching(place):
         errors = [refusal(lambda: world.lake.table(table.name))]
         errors += (
-            every_verb(Lake(Env(LocalFileIO(world.root), FakeClock(), SeededIds(2))).table(table.name))
+            every_verb(
+                Lake(FileSystemCatalog(Env(LocalFileIO(world.root), FakeClock(), SeededIds(2)))).table(table.name)
+            )
             if (errors[0] is None)
             else []
         )

@@ -56,5 +56,5 @@ def survive(seed: int) -> int:
         else:
             pytest.fail(f"REPRO seed={seed} step={step}: no end in {TRIES} tries")
     wrong = problems(doors(storage, 1), Model().after(*SCENARIO), history=seed % 4 == 0)
-    assert wrong == [], f"REPRO seed={seed}: {wrong}, faults: {faulty.fired}"
-    return len(faulty.fired)
+    assert wrong == [], f"REPRO seed={seed}: {wrong}, faults: {faulty.injected_faults}"
+    return len(faulty.injected_faults)

@@ -22,7 +22,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_writer_and_a_follower_that_are_killed_lose_and_double_no_change(kind: str, tmp_path: Path) -> None:
-    pair = Pair(tmp_path / "lake", tmp_path / "notes", KINDS[kind], turns=12, seed=3)
+    pair = Pair(tmp_path / "lake", tmp_path / "notes", KINDS[kind], turns=40, seed=3)
     pair.run(pause_s=(0.15, 0.5), kills=3, at_most_s=120)
     assert pair.problems() == [], f"REPRO seed={pair.seed} {dict(pair.kills)}"
     assert pair.kills["writer"] >= 2

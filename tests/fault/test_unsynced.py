@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fault.harness import FIRST, Image, attempt, clean_run, glance, look_and_replay, step_names
+from fault.reads import READS
 from tidelake.errors import TidelakeError
 from tidelake.io.ids import SeededIds
 from tidelake.io.local import Durability, LocalFileIO
@@ -18,8 +19,6 @@ from tidelake.testing.scenario import SCENARIO, restore_image
 
 FULL_LOOK_EVERY = 8
 """Every how many power losses the table is replayed and checked; the others are only opened and read."""
-READS = frozenset({"lstat", "open_read", "scandir"})
-"""Calls that change nothing: dying before one of them is dying before the next that does."""
 
 
 @pytest.mark.parametrize("number", range(len(SCENARIO)), ids=step_names())

@@ -12,7 +12,7 @@ import pytest
 from fault.harness import FIRST, Image
 from fault.keyed import FOLDER, Branch, Clean, Expire, Rollback, Tag, step_names, steps_of
 from fault.keyed_walk import DAYS_S, Place, attempt, clean_run, glance, look
-from fault.test_unsynced import READS
+from fault.reads import READS
 from tidelake.errors import TidelakeError
 from tidelake.io.ids import SeededIds
 from tidelake.io.local import Durability, LocalFileIO

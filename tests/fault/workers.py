@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import tidelake as tl
 from tidelake.errors import InvalidInputError, TidelakeError
-from tidelake.spec.evolution import AddColumn
+from tidelake.spec.schemas.evolution import AddColumn
 from tidelake.testing.scenario import COLUMNS, NAME, message, write_data_file
 
 R = TypeVar("R")

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.aggregate import Aggregate, aggregate_for
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import DataType
+from tidelake.options import TableOptions
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import DataType
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing.aggregate import SlowAggregate, frozen_value, slow_fold
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -36,7 +37,7 @@ class Case(NamedTuple):
 
     def fast(self) -> Aggregate:
         options = {f"fields.c.{key}": value for key, value in self.settings.items()}
-        return aggregate_for("c", self.dtype, self.name, options)
+        return aggregate_for("c", self.dtype, self.name, TableOptions(options))
 
     def slow(self) -> SlowAggregate:
         return SlowAggregate(self.dtype, self.name, self.settings)

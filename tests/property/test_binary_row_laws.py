@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidelake.errors import FormatError
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_row import decode_rows, encode_rows, hash_bytes, hash_rows
-from tidelake.spec.binary_row_scalar import decode_row, encode_row
-from tidelake.spec.types import (
+from tidelake.spec.rows.binary_row import decode_rows, encode_rows, hash_bytes, hash_rows
+from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
     BIGINT,
     BLOB,
     BOOLEAN,
@@ -284,5 +284,5 @@ def test_a_small_hostile_array_does_not_unfold_into_gigabytes() -> None:
     dtype = ElementType(Root.ARRAY, element=BYTES)
     with pytest.raises(FormatError, match="share bytes"):
         decode_rows(pa.array([stored]), [dtype])
-    with pytest.raises(FormatError, match="outside its row"):
+    with pytest.raises(FormatError, match="beyond its row"):
         decode_row(stored, [dtype])

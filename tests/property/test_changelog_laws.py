@@ -13,13 +13,14 @@ import pyarrow as pa
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from changelogs import numbered_changelog
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import numbered_changelog
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.lsm.difference import KeyRows, difference
 from tidelake.lsm.engine import KIND
-from tidelake.spec.types import INT, STRING, Field
+from tidelake.spec.types.data_types import INT, STRING, Field
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -102,7 +103,7 @@ def test_changes_lead_from_what_was_there_to_what_is_there(
     if engine == "first-row":
         producer, vectors = "lookup", False
     vectors = vectors and producer == "lookup"
-    table = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))).create_table(
+    table = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))).create_table(
         "d.t",
         {"k": "INT NOT NULL", "n": "INT", "v": "STRING"},
         primary_key=["k"],

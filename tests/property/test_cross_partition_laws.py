@@ -13,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from changelogs import changelogs
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelogs
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.write import keyed_verbs
+from tidelake.ops.change import keyed as keyed_verbs
+from tidelake.ops.placement.moves import Policy, known_place, parts_of, plan_moves
 from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.ops.write.moves import Policy, known_place, parts_of, plan_moves
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -55,7 +56,7 @@ step = st.one_of(
 
 
 def create(engine: str, trigger: int = 3) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     return lake.create_table(
         "d.t",
         {"a": "INT NOT NULL", "dt": "STRING NOT NULL", "k": "INT NOT NULL", "v": "INT"},
@@ -180,11 +181,18 @@ class LookedUp(KeyedTableWriter):
 
 SWAP = ("update", ({"v": "1"}, {"dt": "case when dt = 'x' then 'y' else 'x' end"}, "v >= 0"))
 LATER = ("write", [{"rowkind": "+I", "a": 0, "dt": "x", "k": 0, "v": None}])
+LEAVE = [
+    ("write", [{"rowkind": "+I", "a": 0, "dt": to, "k": k, "v": None}]) for k, to in ((4, "x"), (1, "x"), (3, "y"))
+]
+TO_Y = ("update", ({"v": "1"}, {"dt": "case when dt = 'x' then 'y' else 'x' end"}, "k = 0"))
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(look=st.sampled_from(list(LOOKS)), write_only=st.booleans(), steps=st.lists(change, min_size=2, max_size=6))
 @example(look="deduplicate", write_only=False, steps=[SWAP, LATER])  # room that keys left is used again
+@example(
+    look="deduplicate", write_only=True, steps=[("write", [each for _, (each,) in LEAVE]), TO_Y]
+)  # an empty bucket
 @example(look="vectors, lookup", write_only=True, steps=[SWAP, ("delete", "v >= 0")])  # rows that wait on level 0
 @example(look="first-row, lookup", write_only=True, steps=[SWAP, ("delete", "k = 1")])
 def test_rows_go_where_a_look_at_all_keys_would_have_sent_them(
@@ -208,7 +216,7 @@ def test_rows_go_where_a_look_at_all_keys_would_have_sent_them(
 
 
 def watched_table(options: dict[str, str], write_only: bool) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     return lake.create_table(
         "d.t",
         {"a": "INT NOT NULL", "dt": "STRING NOT NULL", "k": "INT NOT NULL", "v": "INT", "w": "INT"},

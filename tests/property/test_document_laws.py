@@ -11,9 +11,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.casts import CastRule, cast_rule, same_type
-from tidelake.spec.consumer import consumer_from_json
-from tidelake.spec.evolution import (
+from tidelake.spec.casts.casts import CastRule, cast_rule, same_type
+from tidelake.spec.documents.consumer import consumer_from_json
+from tidelake.spec.documents.hint import hint_bytes, parse_hint
+from tidelake.spec.documents.json_doc import dump, parse_object
+from tidelake.spec.documents.snapshot import snapshot_from_json, snapshot_to_json
+from tidelake.spec.documents.statistics import statistics_from_json
+from tidelake.spec.documents.success import success_from_json
+from tidelake.spec.documents.tag import tag_from_json, tag_to_json
+from tidelake.spec.layout import TableLayout, parse_numbered
+from tidelake.spec.names import check_file_name, check_name
+from tidelake.spec.schemas.evolution import (
     AddColumn,
     After,
     DropColumn,
@@ -30,17 +38,9 @@ from tidelake.spec.evolution import (
     UpdateType,
     apply,
 )
-from tidelake.spec.hint import hint_bytes, parse_hint
-from tidelake.spec.json_doc import dump, parse_object
-from tidelake.spec.layout import TableLayout, parse_numbered
-from tidelake.spec.names import check_file_name, check_name
-from tidelake.spec.schema import schema_from_json, schema_to_json
-from tidelake.spec.snapshot import snapshot_from_json, snapshot_to_json
-from tidelake.spec.statistics import statistics_from_json
-from tidelake.spec.success import success_from_json
-from tidelake.spec.tag import tag_from_json, tag_to_json
-from tidelake.spec.type_codec import number_nested, parse_type, type_from_json, type_to_json
-from tidelake.spec.types import RowType, walk
+from tidelake.spec.schemas.schema import schema_from_json, schema_to_json
+from tidelake.spec.types.data_types import RowType, walk
+from tidelake.spec.types.type_codec import number_nested, parse_type, type_from_json, type_to_json
 from tidelake.testing import strategies as tl
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

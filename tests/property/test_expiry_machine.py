@@ -19,16 +19,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile, FileSource, data_files
-from tidelake.spec.index_manifest import HASH, IndexFile
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import STRING
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.index_manifest import HASH, IndexFile
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import STRING
 from tidelake.store.tags import TagStore
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
@@ -157,7 +158,7 @@ class Maintained(RuleBasedStateMachine):
         # Write-only, so that nothing expires but by a step.
         options = {"manifest.merge-min-count": merge, "write-only": "true"}
         options |= {"changelog.time-retained": "2 h"} if decoupled else {}
-        self.table = Lake(env).create_table("d.t", columns, partition_by=["dt"], options=options)
+        self.table = Lake(FileSystemCatalog(env)).create_table("d.t", columns, partition_by=["dt"], options=options)
         self.walker = Walker()
         self.orphans: set[str] = set()
         self.numbers = itertools.count()

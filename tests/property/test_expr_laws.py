@@ -45,8 +45,8 @@ from tidelake.expr.tree import (
     Truth,
     Unknown,
 )
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, DataType, DecimalType, Field
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, DataType, DecimalType, Field
 
 COLUMNS: dict[str, tuple[DataType, tuple[Any, ...]]] = {
     "i": (INT, (-7, 0, 1, 2, 3)),

@@ -14,12 +14,11 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from file_samples import make_batch, read, same_table, write
+from kit.file_samples import make_batch, read, same_table, write
 from tidelake.expr import And, Compare, In, IsNull, Not, Or, Predicate
 from tidelake.expr.evaluate import matches
 from tidelake.files.options import FORMATS
-from tidelake.spec.type_codec import number_nested, parse_type
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     DataType,
     DecimalType,
     ElementType,
@@ -30,6 +29,7 @@ from tidelake.spec.types import (
     RowType,
     TimeType,
 )
+from tidelake.spec.types.type_codec import number_nested, parse_type
 
 ATOMS = [
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "CHAR(4)", "VARCHAR(6)", "STRING", "BYTES",

@@ -10,11 +10,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.lsm.keys import window
-from tidelake.ops.compact.lookup import LevelLookup
+from tidelake.ops.compact.level_lookup import LevelLookup
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.plan import data_manifests, live_entries
@@ -27,7 +28,7 @@ KEYS = {"INT": st.integers(-8, 8), "STRING": TEXTS, "DOUBLE": st.sampled_from([-
 
 
 def new_table(key: str, columns: int, **options: str) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(), SeededIds(1))))
     names = [f"k{number}" for number in range(columns)]
     return lake.create_table(
         "d.t",
@@ -95,7 +96,7 @@ def test_a_look_up_finds_what_the_levels_hold(history, data):
         return
     store = table.store.manifests
     (split,) = bucket_splits(live_entries(store, data_manifests(store, table.latest_snapshot())), 1, table.paths, None)
-    merging = Merging(table.schema, table.options)
+    merging = Merging(table.schema, table.context.options)
     runs = [[file] for file in sorted(merging.files(split.files), key=lambda file: -file.meta.max_sequence)]
     model: dict[str, tuple[int, int, int]] = {}
     for place, (file,) in reversed(list(enumerate(runs))):

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.table.following import Change, Following
@@ -40,7 +41,7 @@ class Followed(RuleBasedStateMachine):
         options |= {"changelog.time-retained": "3 h", "consumer.changelog-only": "true"} if outlive else {}
         columns = {"id": "INT NOT NULL", "v": "INT"}
         self.kind, self.clock = kind, clock
-        self.table = Lake(env).create_table(
+        self.table = Lake(FileSystemCatalog(env)).create_table(
             "d.t", columns, primary_key=[] if kind == "append" else ["id"], options=options
         )
         self.number = 0

@@ -13,13 +13,13 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from file_samples import read, write
-from tidelake.files.hidden import settle
+from kit.file_samples import read, write
+from tidelake.files.hidden import clear_hidden_values
 from tidelake.files.options import FORMATS
-from tidelake.files.parquet_types import parquet_schema
-from tidelake.spec.arrow_types import row_to_arrow, to_arrow
-from tidelake.spec.type_codec import number_nested, parse_type
-from tidelake.spec.types import DataType, ElementType, Field, Root, RowType, with_nullable
+from tidelake.files.parquet.types import parquet_schema
+from tidelake.spec.types.arrow_types import row_to_arrow, to_arrow
+from tidelake.spec.types.data_types import DataType, ElementType, Field, Root, RowType, with_nullable
+from tidelake.spec.types.type_codec import number_nested, parse_type
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 ATOMS: dict[str, list[Any]] = {
@@ -92,10 +92,10 @@ def test_what_can_be_seen_comes_back_whatever_is_hidden(drawn: Any, kind: str) -
 def test_settling_changes_nothing_that_can_be_seen_and_settles_once(drawn: Any) -> None:
     fields, batch = drawn
     field = parquet_schema(fields).field(0)
-    once = settle(batch.column(0), field)
+    once = clear_hidden_values(batch.column(0), field)
     once.validate(full=True)
     assert once.to_pylist() == batch.column(0).to_pylist()
-    assert settle(once, field).equals(once)
+    assert clear_hidden_values(once, field).equals(once)
     assert_required(once, field)
 
 

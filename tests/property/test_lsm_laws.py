@@ -60,7 +60,7 @@ states = st.builds(PickState, last_full_ms=st.one_of(st.none(), st.integers(0, 4
 
 @settings(max_examples=120, deadline=None)
 @given(st.data(), options(), states, st.booleans(), st.booleans(), st.integers(0, 10**8))
-def test_a_pick_is_a_prefix_and_its_result_lies_right_above_what_is_left(
+def test_a_pick_is_a_prefix_and_its_output_is_right_above_the_rest(
     data: st.DataObject, chosen: CompactionOptions, state: PickState, lookup: bool, absorb: bool, now_ms: int
 ) -> None:
     max_level = chosen.num_levels - 1

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelake.errors import FormatError
-from tidelake.ops.commit.merging import run_merge
+from tidelake.ops.commit.manifest_merge import run_merge
 from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.scan.plan import live_entries
-from tidelake.spec import avro_decode
-from tidelake.spec.binary_row_scalar import encode_row
+from tidelake.spec.avro import decode as avro_decode
 from tidelake.spec.data_file import DataFile, data_files
-from tidelake.spec.index_manifest import decode_index_manifest, encode_index_manifest
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.manifest import (
+from tidelake.spec.manifests.index_manifest import decode_index_manifest, encode_index_manifest
+from tidelake.spec.manifests.manifest import (
     ADD,
     ENTRIES,
     LAYOUT,
@@ -30,8 +29,9 @@ from tidelake.spec.manifest import (
     identities,
     merge_entries,
 )
-from tidelake.spec.manifest_list import decode_manifest_list, encode_manifest_list
-from tidelake.spec.types import DOUBLE, STRING
+from tidelake.spec.manifests.manifest_list import decode_manifest_list, encode_manifest_list
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import DOUBLE, STRING
 from tidelake.store.manifests import ManifestNames, ManifestStore
 from tidelake.testing import MemoryFileIO
 from tidelake.testing.manifests import (

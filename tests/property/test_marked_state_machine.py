@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from property.test_append_state_machine import KINDS, AppendTable, Values, fresh_rows
+from property.append_machine import KINDS, AppendTable, Values, fresh_rows
 
 MARKS = {"deletion-vectors.enabled": "true", "compaction.small-file-ratio": "0"}
 LAYOUTS: tuple[dict[str, str], ...] = (

@@ -12,7 +12,8 @@ from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeOptions, engine_for, merge_columns
 from tidelake.lsm.kernel import MergePlan, Piece, merge, merge_rows
 from tidelake.lsm.keys import KeyCodec
-from tidelake.spec.schema import new_schema
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import new_schema
 from tidelake.testing.merge import SlowMerge
 
 COLUMNS = {"k": "INT NOT NULL", "a": "INT", "b": "STRING", "g": "INT", "h": "INT", "c": "INT", "d": "BIGINT"}
@@ -163,10 +164,10 @@ def test_buffers_and_runs_merge_as_the_slow_twin_does(case, data):
     schema = new_schema(COLUMNS, primary_keys=["k"], options={"bucket": "1", **options}, time_ms=0)
     slow = SlowMerge(schema, options)
     chosen = MergeOptions.parse(options)
-    engine = engine_for(schema, options)
+    engine = engine_for(schema, TableOptions(options))
     codec = KeyCodec(("k",), (pa.int32(),))
-    plan = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.descending, ordered=True)
-    buffer = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.descending, by_age=True)
+    plan = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.is_descending, ordered=True)
+    buffer = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.is_descending, by_age=True)
     number = 0
     runs, fed = [], []
     for age, commit in enumerate(data.draw(histories(retracts))):
@@ -193,13 +194,13 @@ def test_a_merge_of_some_columns_gives_what_the_whole_merge_gives(case, data):
     options, _ = CASES[case]
     schema = new_schema(COLUMNS, primary_keys=["k"], options={"bucket": "1", **options}, time_ms=0)
     wanted = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
-    columns = merge_columns(schema, options, wanted)
+    columns = merge_columns(schema, TableOptions(options), wanted)
     chosen = MergeOptions.parse(options)
     plan = MergePlan(
         KeyCodec(("k",), (pa.int32(),)),
-        engine_for(schema, options),
+        engine_for(schema, TableOptions(options)),
         sequence=chosen.sequence,
-        descending=chosen.descending,
+        descending=chosen.is_descending,
         ordered=True,
     )
     number, runs = 0, []

@@ -124,7 +124,7 @@ def test_a_key_is_found_where_it_stands(columns, data):
         assert hit == (key in plain)
 
 
-def test_many_keys_with_one_prefix_are_told_apart():
+def test_many_keys_with_one_prefix_are_distinguished():
     texts = sorted(f"same-prefix-{'x' * (n % 3)}{n:030d}" for n in range(500))
     codec = KeyCodec(("k",), (pa.string(),))
     held, wanted = window([codec.encode(pa.table({"k": texts})), codec.encode(pa.table({"k": texts[::7]}))])
@@ -290,7 +290,7 @@ def test_keys_by_number_and_plain_ones_merge_alike(case, ordered, output, engine
     assert not any(pa.types.is_dictionary(dtype) for table in tables for dtype in table.schema.types)
 
 
-def test_of_several_levels_only_the_topmost_counts_where_it_holds_what_lies_below():
+def test_of_several_levels_only_the_topmost_counts_after_lookups():
     def piece(value, age, level):
         return Piece(pa.table({"k": pa.array([1]), SEQUENCE: pa.array([age]), "v": pa.array([value])}), age, level)
 

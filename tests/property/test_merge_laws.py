@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tidelake as tl
 from tidelake.errors import InvalidInputError
-from tidelake.ops.write.merge import Way
+from tidelake.ops.change.merge import Way
 
 Row = dict[str, Any]
 COLUMNS = {"k": "INT NOT NULL", "a": "INT", "b": "STRING"}

@@ -17,12 +17,12 @@ from tidelake.expr.evaluate import matches
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.tree import OPERATORS, And, Compare, In, IsNull, Not, Or, Predicate
 from tidelake.ops.scan.partitions import EveryPartition, PartitionPredicate, PartitionSet
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.manifest import ADD, entries_table
-from tidelake.spec.manifest_meta import combine_metas, meta_of_entries
-from tidelake.spec.types import BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, DataType, DecimalType
+from tidelake.spec.manifests.manifest import ADD, entries_table
+from tidelake.spec.manifests.manifest_meta import combine_metas, meta_of_entries
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, DataType, DecimalType
 
 EPOCH = dt.date(1970, 1, 1)
 

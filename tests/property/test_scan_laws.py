@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.table import Table
@@ -46,7 +47,7 @@ files = st.lists(st.lists(row, min_size=1, max_size=5), min_size=1, max_size=5)
 
 
 def filled(written: list[list[dict[str, Any]]], partitioned: bool) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
     options = {"metadata.stats-mode": "truncate(4)"}
     table = lake.create_table("d.t", COLUMNS, partition_by=["s"] if partitioned else [], options=options)
     messages = []

@@ -12,13 +12,28 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tidelake.errors import FormatError
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_row_scalar import encode_row
-from tidelake.spec.stats import ColumnStats, SimpleStats, collect, decode_bounds, decode_stats, encode_stats
-from tidelake.spec.stats import partition_stats as fast_partition_stats
-from tidelake.spec.stats_evolution import bounds_under, widens
-from tidelake.spec.stats_modes import COUNTS, FULL, NONE, StatsKind, StatsMode, truncate_max_bytes, truncate_max_text
-from tidelake.spec.types import (
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.stats.column_stats import (
+    ColumnStats,
+    SimpleStats,
+    collect,
+    decode_bounds,
+    decode_stats,
+    encode_stats,
+)
+from tidelake.spec.stats.column_stats import partition_stats as fast_partition_stats
+from tidelake.spec.stats.stats_evolution import bounds_under, widens
+from tidelake.spec.stats.stats_modes import (
+    COUNTS,
+    FULL,
+    NONE,
+    StatsKind,
+    StatsMode,
+    truncate_max_bytes,
+    truncate_max_text,
+)
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
     BIGINT,
     BOOLEAN,
     BYTES,

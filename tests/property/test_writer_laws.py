@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import TidelakeError
-from tidelake.files.dictionaries import dictionary_columns
+from tidelake.files.parquet.dictionaries import dictionary_columns
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.lsm.keys import KeyCodec
@@ -64,7 +65,7 @@ def _small_segments():
 def written(engine: str, kinds: tuple[str, ...], data: list[list[Any]], key: str, **more: str) -> tuple[Any, ...]:
     """What a table shows, what its one commit holds, and the error if it fails."""
     options, _ = ENGINES[engine]
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
     table: Table = lake.create_table(
         "d.t",
         {"k": "INT NOT NULL", "s": "STRING NOT NULL", "n": "INT", "v": "STRING"},

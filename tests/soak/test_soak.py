@@ -18,7 +18,7 @@ from fault import test_random_faults as random_faults
 from fault import test_unsynced as unsynced
 from fault.harness import MODES, Walk, memory_with, step_names
 from fault.workers import Place
-from s3_server import BUCKET, moto_s3
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.testing.scenario import SCENARIO
 from tidelake.testing.simulation import Seeded
 

@@ -19,12 +19,12 @@ from fault.fleet import ENGINES as FLEET_ENGINES
 from fault.fleet import Fleet
 from fault.keyed import ENGINES, steps_of
 from fault.keyed_walk import Walk, disk_place, memory_place, still
+from fault.places import bucket_with
 from fault.streamers import Pair
-from fault.test_every_io import bucket_with
 from fault.workers import Place
-from property.test_keyed_state_machine import KeptTable, KeyedTable
-from property.test_told_state_machine import ToldTable
-from s3_server import BUCKET, moto_s3
+from kit.s3_server import BUCKET, moto_s3
+from property.changelog_machine import ToldTable
+from property.keyed_machine import KeptTable, KeyedTable
 
 pytestmark = pytest.mark.slow
 

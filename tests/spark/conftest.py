@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from spark_cluster import cluster
-from spark_session import spark
-from tidelake.catalog.filesystem import Lake
+from kit.spark_cluster import cluster
+from kit.spark_session import spark
+from tidelake.catalog.lake import Lake
 
 __all__ = ["cluster", "lake", "spark"]
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tidelake.engines.spark.buckets import TASK, bucket_of, with_task
-from tidelake.engines.spark.types import to_spark
+from tidelake.engines.spark.bridge.types import to_spark
+from tidelake.engines.spark.write.buckets import TASK, add_task_column, compute_bucket
 from tidelake.errors import InvalidInputError
-from tidelake.ops.scan.options import BucketOptions
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.schema import Schema
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 
 VALUES: dict[str, list[Any]] = {
     "BOOLEAN": [True, False],
@@ -50,7 +50,7 @@ def _check(spark: Any, types: list[str], options: dict[str, str]) -> None:
     shape = StructType([StructField(each.name, to_spark(each.type), each.type.nullable) for each in fields])
     frame = spark.createDataFrame([(*row, at) for at, row in enumerate(rows)], shape.add("at", IntegerType()))
     buckets = BucketOptions.parse(options)
-    found, bucket = bucket_of(frame, fields, buckets)
+    found, bucket = compute_bucket(frame, fields, buckets)
     got = [row.bucket for row in found.select("at", bucket.alias("bucket")).orderBy("at").collect()]
     arrays = [
         pa.array(list(column), to_arrow(each.type))
@@ -99,7 +99,7 @@ def test_the_function_hive_is_that_of_hive(spark: Any) -> None:
 def test_a_key_that_a_function_does_not_take_is_refused_before_a_job_runs(spark: Any) -> None:
     frame = spark.createDataFrame([("a",)], "k string")
     with pytest.raises(InvalidInputError, match="takes INT or BIGINT"):
-        bucket_of(
+        compute_bucket(
             frame,
             [Field(0, "k", parse_type("STRING"))],
             BucketOptions.parse({"bucket": "5", "bucket-function.type": "mod"}),
@@ -112,7 +112,7 @@ def test_a_wider_number_goes_where_the_column_would_put_it(spark: Any) -> None:
     wanted = assign_buckets([pa.array([-7, 7], pa.int32())], [field.type], function=buckets.function, count=97).tolist()
     for other in ("bigint", "double", "decimal(20,3)"):
         frame = spark.createDataFrame([(-7,), (7,)], "n int").select(f.col("n").cast(other).alias("k"))
-        found, bucket = bucket_of(frame, [field], buckets)
+        found, bucket = compute_bucket(frame, [field], buckets)
         assert [row.b for row in found.orderBy("k").select(bucket.alias("b")).collect()] == wanted
 
 
@@ -126,8 +126,10 @@ def test_all_rows_of_a_bucket_of_a_partition_go_to_one_task_and_partitions_sprea
     )  # fmt: skip
     frame = spark.range(400).selectExpr("if(id % 11 = 0, null, concat('p', id % 10)) p", "cast(id as int) k")
     buckets = BucketOptions.parse(schema.options)
-    found, bucket = bucket_of(frame, [fields[1]], buckets)
-    rows = with_task(found.withColumn("b", bucket), schema, buckets, 8).select("p", "b", TASK).distinct().collect()
+    found, bucket = compute_bucket(frame, [fields[1]], buckets)
+    rows = (
+        add_task_column(found.withColumn("b", bucket), schema, buckets, 8).select("p", "b", TASK).distinct().collect()
+    )
     assert len(rows) == len({(row.p, row.b) for row in rows})
     assert len({row[TASK] for row in rows}) > 4
 
@@ -152,7 +154,7 @@ def test_any_numbers_get_the_bucket_of_the_format(spark: Any, rows: list[tuple[i
     buckets = BucketOptions.parse({"bucket": str(count)})
     shape = StructType([StructField(each.name, to_spark(each.type), False) for each in fields])
     frame = spark.createDataFrame([(*row, at) for at, row in enumerate(rows)], shape.add("at", IntegerType()))
-    found, bucket = bucket_of(frame.coalesce(1), fields, buckets)
+    found, bucket = compute_bucket(frame.coalesce(1), fields, buckets)
     got = [row.b for row in found.select("at", bucket.alias("b")).orderBy("at").collect()]
     arrays = [
         pa.array(list(column), to_arrow(each.type))

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import UPDATES, cut_in_two, cut_updates, last_told
-from spark.same_rows import expected_rows, shown, spark_rows
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.rows import whole_buckets
+from kit.changelogs import UPDATES, cut_in_two, cut_updates, last_told
+from kit.spark_rows import expected_rows, shown, spark_rows
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.read.frames import whole_buckets
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.ops.scan.split import SplitMode
-from tidelake.query import Scan
+from tidelake.query import Scan, with_request
 from tidelake.table import Table
 
 COLUMNS = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}
@@ -122,9 +122,7 @@ def test_an_update_in_two_files_is_one_row(spark: Any, lake: Lake, producer: str
 
 
 def replace_limit(scan: Scan, limit: int) -> Scan:
-    from dataclasses import replace
-
-    return replace(scan, limit=limit)
+    return with_request(scan, limit=limit)
 
 
 def test_columns_conditions_and_options_of_changes(spark: Any, lake: Lake) -> None:
@@ -138,7 +136,7 @@ def test_columns_conditions_and_options_of_changes(spark: Any, lake: Lake) -> No
     assert spark_rows(with_kinds) == shown(lake.table("db.t$audit_log").to_arrow())
     with pytest.raises(UnsupportedError, match="hidden"):
         table.changes(since=0).to_spark(spark, columns=["k", "__paimon_bucket"])
-    with pytest.raises(InvalidInputError, match="no order"):
+    with pytest.raises(InvalidInputError, match="cannot be sorted"):
         lake.table("db.t$binlog").scan(order_by="k").to_spark(spark)
 
 

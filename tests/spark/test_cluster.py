@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from spark_cluster import Cluster
-from spark_jobs import are_of, expected
+from kit.spark_cluster import Cluster
+from kit.spark_jobs import are_of, expected
 from tidelake.table import Table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import compact
-from tidelake.engines.spark.compact import SparkHands, _Work, shares_of
-from tidelake.engines.spark.remote import TableRef
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge.grants import TableRef
+from tidelake.engines.spark.compact import runner as compact
+from tidelake.engines.spark.compact.runner import SparkStepRunner, StepTask, shares_of
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, StorageError
 from tidelake.ops.compact.table import CompactionPlan
 from tidelake.table import Table
@@ -109,8 +109,8 @@ def test_where_nothing_is_due_nothing_is_committed(spark: Any, lake: Lake) -> No
     assert table.compact(full=True, on=spark).snapshot_ids == ()
 
 
-def test_what_is_no_session_is_refused(lake: Lake) -> None:
-    with pytest.raises(InvalidInputError, match="no Spark session"):
+def test_something_that_is_not_a_session_is_refused(lake: Lake) -> None:
+    with pytest.raises(InvalidInputError, match="not a Spark session"):
         keyed(lake, times=1).compact(on="local")
 
 
@@ -212,7 +212,7 @@ class Unopenable:
 def test_steps_and_what_tasks_do_pickle_and_hold_no_store(lake: Lake) -> None:
     for table in (keyed(lake), append(lake)):
         steps = table.compact(full=True, plan_only=True).rewrites
-        work = _Work(TableRef.of(table.name, table.store, table.options), tuple(shares_of(steps, 2)))
+        work = StepTask(TableRef.of(table.name, table.store, table.options), tuple(shares_of(steps, 2)))
         again = pickle.loads(pickle.dumps(work))
         assert again == work
         assert b"TableStore" not in pickle.dumps(steps)
@@ -256,6 +256,6 @@ def test_a_dedicated_compaction_on_spark_follows_writers_and_stops_when_told(spa
     assert not table.check(deep=True).orphans
 
 
-def test_hands_pass_nothing_on_without_steps(spark: Any, lake: Lake) -> None:
+def test_the_step_runner_starts_nothing_without_steps(spark: Any, lake: Lake) -> None:
     table = keyed(lake, times=1)
-    SparkHands(spark).carry_out(table._job(), (), None)  # type: ignore[arg-type]
+    SparkStepRunner(spark).run(table.context, (), None)  # type: ignore[arg-type]

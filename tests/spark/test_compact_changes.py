@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import changelog_problems, numbered_changelog
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelog_problems, numbered_changelog
+from tidelake.catalog.lake import Lake
 from tidelake.ops.read.append import deleted_rows
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.split import bucket_splits
-from tidelake.ops.scan.vectors import snapshot_vectors
 from tidelake.table import Table
 
 COLUMNS = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.lake import Lake
 from tidelake.table import Table
 
 pytestmark = pytest.mark.cluster

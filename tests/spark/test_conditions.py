@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark.same_rows import is_native
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import conditions
-from tidelake.engines.spark.conditions import to_column
+from kit.spark_rows import is_native
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge import conditions
+from tidelake.engines.spark.bridge.conditions import to_column
 from tidelake.expr.parse import parse_where
 from tidelake.expr.tree import Compare, In, Not, Predicate, StartsWith, col
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.table import Table
 
 COLUMNS = {

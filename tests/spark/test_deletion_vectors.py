@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark.same_rows import assert_same, is_native
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.marks import is_marked, without_marked
+from kit.spark_rows import assert_same, is_native
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.read.deletion_vectors import drop_deleted_rows, has_vector
 from tidelake.table import Table
 
 
@@ -51,13 +51,13 @@ def assert_marked_go_through_workers(spark: Any, table: Table) -> None:
     assert not read & marked
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MARKED_FILES_MAX", 1), ("MARKED_ROWS_MAX", 40)])
+@pytest.mark.parametrize(("limit", "most"), [("VECTOR_FILES_MAX", 1), ("VECTOR_ROWS_MAX", 40)])
 def test_many_marked_files_or_rows_are_read_by_python_workers(
     lake: Lake, spark: Any, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     table = marked_table(lake)
     assert len(assert_same(spark, table.scan()).inputFiles()) == 4
-    monkeypatch.setattr(f"tidelake.engines.spark.native.{limit}", most)
+    monkeypatch.setattr(f"tidelake.engines.spark.read.native.{limit}", most)
     assert_marked_go_through_workers(spark, table)
 
 
@@ -71,12 +71,12 @@ def test_marked_files_with_names_that_spark_may_tell_otherwise_are_read_by_pytho
 def test_a_row_that_no_vector_can_speak_of_is_an_error_and_not_left_out(lake: Lake, spark: Any) -> None:
     table = marked_table(lake)
     splits = [split for split in table.scan().splits() if split.vectors]
-    places = [(split, file) for split in splits for file in split.files if is_marked(split, file)]
+    places = [(split, file) for split in splits for file in split.files if has_vector(split, file)]
     paths = [f"{table.location}/{split.path_of(file)}" for split, file in places]
     rows = spark.read.parquet(*paths)
-    assert without_marked(spark, table.store, rows, places).count() == 40
+    assert drop_deleted_rows(spark, table.store, rows, places).count() == 40
     with pytest.raises(Exception, match="outside of the files that were planned"):
-        without_marked(spark, table.store, rows, places[:1]).collect()
+        drop_deleted_rows(spark, table.store, rows, places[:1]).collect()
 
 
 def test_a_column_that_hides_what_spark_tells_of_files_changes_nothing(lake: Lake, spark: Any) -> None:

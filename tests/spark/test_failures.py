@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import write as writing
-from tidelake.engines.spark.assign import check_marks
-from tidelake.engines.spark.failures import CarriedError, carried, lacking, told_as_it_was
-from tidelake.engines.spark.remote import TableRef
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge.failures import (
+    CarriedError,
+    missing_package_error,
+    parse_carried_error,
+    unwrap_task_errors,
+)
+from tidelake.engines.spark.bridge.grants import TableRef
+from tidelake.engines.spark.write import job as writing
+from tidelake.engines.spark.write.dynamic_buckets import owners_ran_once
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError
 from tidelake.ops.commit.committer import Committer
 
@@ -66,22 +71,22 @@ def test_too_many_keys_for_the_dynamic_buckets_are_told_as_they_are(spark: Any, 
     options = {"bucket": "-1", "dynamic-bucket.target-row-num": "1"}
     table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options=options)
     table.write([{"id": 1}])
-    with pytest.raises(InvalidInputError, match="no dynamic bucket is left"):
+    with pytest.raises(InvalidInputError, match="all dynamic buckets are full"):
         table.write(spark.range(40_000))
     assert [row["id"] for row in table.to_arrow().to_pylist()] == [1]
 
 
 def test_an_error_travels_in_a_text_and_keeps_what_it_says() -> None:
     error = StorageError("disk is full", path="somewhere", hint="make room")
-    told = carried(f"a stack\n{CarriedError(error)}\nmore of it")
+    told = parse_carried_error(f"a stack\n{CarriedError(error)}\nmore of it")
     assert type(told) is StorageError
     assert str(told) == str(error)
-    assert carried("nothing of ours") is None
+    assert parse_carried_error("nothing of ours") is None
 
 
 def test_a_worker_without_the_package_is_told_as_that() -> None:
     def job() -> None:
-        with told_as_it_was():
+        with unwrap_task_errors():
             raise PySparkException(
                 "An exception was thrown from the Python worker:\nTraceback …\n"
                 "ModuleNotFoundError: No module named 'tidelake.engines'"
@@ -90,12 +95,12 @@ def test_a_worker_without_the_package_is_told_as_that() -> None:
     with pytest.raises(InvalidInputError, match=r"spark\.pyspark\.python") as caught:
         job()
     assert caught.value.code == "worker-package"
-    assert lacking("ModuleNotFoundError: No module named 'somebody.elses'") is None
+    assert missing_package_error("ModuleNotFoundError: No module named 'somebody.elses'") is None
 
 
 def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
     table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options={"bucket": "-1"})
-    job = writing._Job.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
+    job = writing.WriteJob.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
     assert pickle.loads(pickle.dumps(job)) == job
     assert isinstance(job.ref, TableRef)
 
@@ -131,14 +136,14 @@ def test_a_driver_that_is_interrupted_before_the_commit_leaves_nothing(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options={"bucket": "2"})
-    known, written = writing._written, []
+    known, written = writing.run_tasks, []
 
     def seen(*args: Any) -> Any:
         messages = known(*args)
         written.append(len(data_files(table)))
         return messages
 
-    monkeypatch.setattr(writing, "_written", seen)
+    monkeypatch.setattr(writing, "run_tasks", seen)
     monkeypatch.setattr(Committer, "commit", die)
     with pytest.raises(Death):
         table.write(spark.range(50))
@@ -165,7 +170,7 @@ def test_a_commit_by_others_while_the_job_runs_comes_before_it(
 ) -> None:
     table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options={"bucket": "2"})
     table.write([{"id": 0, "v": "first"}])
-    known = writing._written
+    known = writing.run_tasks
 
     def overtaken(*args: Any) -> Any:
         messages = known(*args)
@@ -173,7 +178,7 @@ def test_a_commit_by_others_while_the_job_runs_comes_before_it(
             table.write([{"id": n, "v": f"other {number}"} for n in range(20)])
         return messages
 
-    monkeypatch.setattr(writing, "_written", overtaken)
+    monkeypatch.setattr(writing, "run_tasks", overtaken)
     table.write(spark.range(10).selectExpr("id", "'spark' v"))
     found = {row["id"]: row["v"] for row in table.to_arrow().to_pylist()}
     assert found == {n: "spark" if n < 10 else "other 2" for n in range(20)}
@@ -185,7 +190,7 @@ def test_two_jobs_that_assign_dynamic_buckets_at_once_both_commit_and_no_key_is_
 ) -> None:
     options = {"bucket": "-1", "dynamic-bucket.target-row-num": "3"}
     table = lake.create_table("db.t", {"id": "BIGINT", "v": "STRING"}, primary_key=["id"], options=options)
-    known, jobs = writing._written, []
+    known, jobs = writing.run_tasks, []
 
     def overtaken(*args: Any) -> Any:
         messages = known(*args)
@@ -194,7 +199,7 @@ def test_two_jobs_that_assign_dynamic_buckets_at_once_both_commit_and_no_key_is_
         table.write([{"id": n, "v": "other"} for n in range(14, 4, -1)])
         return messages
 
-    monkeypatch.setattr(writing, "_written", overtaken)
+    monkeypatch.setattr(writing, "run_tasks", overtaken)
     table.write(spark.range(10).selectExpr("id", "'spark' v"))
     assert len(jobs) == 1  # no row is read again
     found = sorted((row["id"], row["v"]) for row in table.to_arrow().to_pylist())
@@ -211,16 +216,16 @@ def test_a_write_whose_owners_ran_twice_is_run_again(spark: Any, lake: Lake, mon
     table = lake.create_table("db.t", {"id": "BIGINT"}, primary_key=["id"], options=options)
     table.write([{"id": 0}])
     answers = iter([False, True])
-    monkeypatch.setattr(writing, "check_marks", lambda marks: check_marks(marks) and next(answers))
+    monkeypatch.setattr(writing, "owners_ran_once", lambda runs: owners_ran_once(runs) and next(answers))
     table.write(spark.range(30))
     assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == list(range(30))
     assert live_files(table) == len(data_files(table))
-    monkeypatch.setattr(writing, "check_marks", lambda _: False)
-    with pytest.raises(CommitConflictError, match="ran twice"):
+    monkeypatch.setattr(writing, "owners_ran_once", lambda _: False)
+    with pytest.raises(CommitConflictError, match="ran tasks that assign buckets twice"):
         table.write(spark.range(40))
 
 
-def test_marks_tell_owners_that_ran_twice() -> None:
-    assert check_marks([])
-    assert check_marks([(7 << 15) + 1, (7 << 15) + 1, (9 << 15) + 2])
-    assert not check_marks([(7 << 15) + 1, (8 << 15) + 1])
+def test_two_runs_of_one_owner_are_noticed() -> None:
+    assert owners_ran_once([])
+    assert owners_ran_once([(7 << 15) + 1, (7 << 15) + 1, (9 << 15) + 2])
+    assert not owners_ran_once([(7 << 15) + 1, (8 << 15) + 1])

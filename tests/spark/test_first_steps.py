@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.lake import Lake
 
 
 def test_what_spark_writes_is_what_both_read(spark: Any, lake: Lake) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from spark_cluster import Cluster, kill_group, until
-from spark_jobs import are_of, expected
-from tidelake.spec.snapshot import CommitKind
+from kit.spark_cluster import Cluster, kill_group, until
+from kit.spark_jobs import are_of, expected
+from tidelake.spec.documents.snapshot import CommitKind
 from tidelake.table import Table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidelake as tl
-from spark.same_rows import assert_same
-from tidelake.catalog.filesystem import Lake
+from kit.spark_rows import assert_same
+from tidelake.catalog.lake import Lake
 from tidelake.expr.tree import Predicate, col
 from tidelake.table import Table
 

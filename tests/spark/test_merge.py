@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark.merge_rows import (
+from kit.merge_rows import (
     AFTER_EVERY_CLAUSE,
     BASE,
     COLUMNS,
@@ -20,13 +20,13 @@ from spark.merge_rows import (
     frame,
     rows,
 )
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import merge as spark_merge
-from tidelake.engines.spark.merge_tasks import Dealt, Match, replacing
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.merge import job as spark_merge
+from tidelake.engines.spark.merge.tasks import Match, Shuffle, merge_by_key
 from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
-from tidelake.ops.write.merge import Way
+from tidelake.ops.change.merge import Way
 from tidelake.table import Table
-from tidelake.table.merging import Merge
+from tidelake.table.merge_builder import Merge
 
 VECTORS = {"deletion-vectors.enabled": "true"}
 KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
@@ -317,7 +317,7 @@ def test_rows_of_others_count_only_if_they_have_a_partner(
 def test_who_is_overtaken_every_time_is_told_so_and_leaves_nothing_behind(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelake.ops.write.verbs._ATTEMPTS", 2)
+    monkeypatch.setattr("tidelake.ops.commit.replan._PLANS_MAX", 2)
     table = filled(lake, "t", "deduplicate")
     others = [lambda number=number: table.write(data((1, "a", "other", number))) for number in range(3)]
     with pytest.raises(CommitConflictError, match="another commit changed the same rows first"):
@@ -363,11 +363,11 @@ def test_the_source_never_comes_to_the_driver(spark: Any, lake: Lake, monkeypatc
 
 def test_what_tasks_do_pickles_and_holds_no_store(lake: Lake) -> None:
     table = filled(lake, "t", "deduplicate")
-    merge = replacing(table.schema)
+    merge = merge_by_key(table.schema)
     fields = tuple(table.schema.fields)
     for each in (
-        Match(table.schema, table.options, merge, fields, fields),
-        Dealt.of(merge.join.equals, "t", fields, 3),
+        Match(table.schema, table.context.options, merge, fields, fields),
+        Shuffle.of(merge.join.equals, "t", fields, 3),
     ):
         again = pickle.loads(pickle.dumps(each))
         assert again == each

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from spark.merge_rows import AFTER_EVERY_CLAUSE, BASE, COLUMNS, FOR_EVERY_CLAUSE, SUM, data, every_clause, frame, rows
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import merge as spark_merge
-from tidelake.engines.spark import write as writing
-from tidelake.engines.spark.assign import check_marks
+from kit.merge_rows import AFTER_EVERY_CLAUSE, BASE, COLUMNS, FOR_EVERY_CLAUSE, SUM, data, every_clause, frame, rows
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.merge import job as spark_merge
+from tidelake.engines.spark.write import job as writing
+from tidelake.engines.spark.write.dynamic_buckets import owners_ran_once
 from tidelake.errors import InvalidInputError
 from tidelake.table import Table
-from tidelake.table.merging import Merge
+from tidelake.table.merge_builder import Merge
 
 PARTIAL = {"merge-engine": "partial-update"}
 FIRST = {"merge-engine": "first-row"}
@@ -221,13 +221,13 @@ def test_an_upsert_does_not_look_at_rows_that_wait(spark: Any, lake: Lake) -> No
 def test_of_very_many_partitions_their_range_is_looked_at(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelake.engines.spark.merge_source.LISTED", 1)
+    monkeypatch.setattr("tidelake.engines.spark.merge.source.LISTED", 1)
     table = filled(lake, "t", "postponed")
     stage(table, (4, "b", "waits", 40))
     changing = {"v": "s.v"}
     assert table.merge(frame(spark, data((1, "a", "x", 1))), on=["k", "p"]).when_matched_update(changing).run().updated
     both = table.merge(frame(spark, data((1, "a", "y", 1), (1, "c", "y", 1))), on=["k", "p"])
-    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+    with pytest.raises(InvalidInputError, match="staged rows have no buckets yet"):
         both.when_matched_update(changing).run()
 
 
@@ -333,7 +333,7 @@ def test_a_merge_that_would_wait_is_not_put_behind_rows_that_wait(
 ) -> None:
     table = filled(lake, "t", "postponed, staged")
     merge = adding(spark, table, (4, "b", "mine", 1))
-    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+    with pytest.raises(InvalidInputError, match="staged rows have no buckets yet"):
         run_between(monkeypatch, merge, lambda: stage(table, (5, "b", "other", 1), (4, "b", "other", 100)))
     table.compact()
     assert (4, "b", "other", 100) in rows(table)
@@ -358,7 +358,7 @@ def test_what_is_refused_leaves_nothing_behind(spark: Any, lake: Lake, kind: str
 def test_owners_that_ran_twice_are_run_again(spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(lake, "t", "moving")
     answers = iter([False, True])
-    monkeypatch.setattr(writing, "check_marks", lambda marks: check_marks(marks) and next(answers))
+    monkeypatch.setattr(writing, "owners_ran_once", lambda runs: owners_ran_once(runs) and next(answers))
     assert adding(spark, table, (9, "a", "z", 9), (1, "b", "x", 10)).run().rows == 2
     assert list(answers) == []
     assert rows(table)[0] == (1, "a", "a", 11)

@@ -10,13 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import write as writing
-from tidelake.engines.spark.assign import check_marks
-from tidelake.engines.spark.moving import Dealing, KeyReading, Moving, Settling
-from tidelake.engines.spark.parcels import delivered, opened, packed, tasks_of
-from tidelake.engines.spark.receive import Receiving
-from tidelake.engines.spark.remote import TableRef
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge.grants import TableRef
+from tidelake.engines.spark.bridge.packed_rows import assign_tasks, pack_rows, shuffle, unpack_rows
+from tidelake.engines.spark.write import job as writing
+from tidelake.engines.spark.write.cross_partition import (
+    CrossPartitionPlan,
+    PlaceRows,
+    SendKeysToOwners,
+    SendRowsToOwners,
+)
+from tidelake.engines.spark.write.dynamic_buckets import owners_ran_once
+from tidelake.engines.spark.write.receive import ReceiveRows
 from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.ops.write.reassign_keys import KeyReassigner
 
@@ -115,7 +120,7 @@ def test_values_that_do_not_fit_are_told_as_in_process_and_leave_nothing(spark: 
     table, first = create(lake, "t"), create(lake, "f", "first-row")
     with pytest.raises(InvalidInputError, match="must not be null"):
         table.write(spark.createDataFrame([("x", 1, 1, ""), ("x", None, 1, "")], FRAME))
-    with pytest.raises(InvalidInputError, match="takes no deletions"):
+    with pytest.raises(InvalidInputError, match="does not accept -U and -D rows"):
         first.write(spark.createDataFrame([("-D", "x", 1, 1, "")], f"kind string, {FRAME}"), row_kind="kind")
     assert data_files(table) | data_files(first) == set()
 
@@ -125,7 +130,7 @@ def test_keys_that_another_job_moved_first_are_settled_again(
 ) -> None:
     table = create(lake, "t")
     table.write([{"dt": "x", "id": 1, "v": 0, "w": ""}])
-    written, reassign, jobs, late = writing._written, KeyReassigner.reassign, [], []
+    written, reassign, jobs, late = writing.run_tasks, KeyReassigner.reassign, [], []
 
     def overtaken(*args: Any) -> Any:
         jobs.append(written(*args))
@@ -139,7 +144,7 @@ def test_keys_that_another_job_moved_first_are_settled_again(
             table.write([{"dt": late.pop(), "id": 1, "v": 1, "w": "other"}])
         return found
 
-    monkeypatch.setattr(writing, "_written", overtaken)
+    monkeypatch.setattr(writing, "run_tasks", overtaken)
     monkeypatch.setattr(KeyReassigner, "reassign", overtaken_again)
     done = table.write(spark.createDataFrame([("w", 1, 2, "spark"), ("w", 2, 2, "spark")], FRAME))
     assert done.attempts == 2  # the committer settles the keys before each of them, and the rows are not read again
@@ -156,7 +161,7 @@ def test_an_overwrite_of_a_partition_is_done_again_if_another_job_wrote_its_keys
 ) -> None:
     table = create(lake, "t")
     table.write([{"dt": dt, "id": n, "v": 0, "w": ""} for n, dt in enumerate("xw")])
-    known, jobs = writing._written, []
+    known, jobs = writing.run_tasks, []
 
     def overtaken(*args: Any) -> Any:
         jobs.append(known(*args))
@@ -164,7 +169,7 @@ def test_an_overwrite_of_a_partition_is_done_again_if_another_job_wrote_its_keys
             table.write([{"dt": "w", "id": 1, "v": 1, "w": "other"}])
         return jobs[-1]
 
-    monkeypatch.setattr(writing, "_written", overtaken)
+    monkeypatch.setattr(writing, "run_tasks", overtaken)
     table.write(spark.createDataFrame([("w", 1, 2, "a"), ("w", 2, 2, "a")], FRAME), mode="overwrite-dynamic")
     assert len(jobs) == 2
     assert shown(table) == [("w", 1, 2, "a"), ("w", 2, 2, "a"), ("x", 0, 0, "")]
@@ -177,25 +182,25 @@ def test_a_write_whose_owners_ran_twice_is_run_again(spark: Any, lake: Lake, mon
     table = create(lake, "t")
     frame = spark.createDataFrame([("x", n, n, "") for n in range(12)], FRAME)
     answers = iter([False, True])
-    monkeypatch.setattr(writing, "check_marks", lambda marks: check_marks(marks) and next(answers))
+    monkeypatch.setattr(writing, "owners_ran_once", lambda runs: owners_ran_once(runs) and next(answers))
     table.write(frame)
     assert [row[1] for row in shown(table)] == list(range(12))
     assert len(data_files(table)) == table.files().num_rows
-    monkeypatch.setattr(writing, "check_marks", lambda _: False)
-    with pytest.raises(CommitConflictError, match="ran twice"):
+    monkeypatch.setattr(writing, "owners_ran_once", lambda _: False)
+    with pytest.raises(CommitConflictError, match="ran tasks that assign buckets twice"):
         table.write(frame)
 
 
 # ------------------------------------------------------------------------------------------------ tasks on their own
 
 
-def plan_of(table: Any, owners: int = 3) -> tuple[TableRef, Moving]:
-    return TableRef.of(table.name, table.store, {}), Moving.of(table, overwrite=False, cores=owners)
+def plan_of(table: Any, owners: int = 3) -> tuple[TableRef, CrossPartitionPlan]:
+    return TableRef.of(table.name, table.store, {}), CrossPartitionPlan.of(table, overwrite=False, cores=owners)
 
 
-def dealt(ref: TableRef, plan: Moving, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+def packed_for_owners(ref: TableRef, plan: CrossPartitionPlan, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     batch = pa.RecordBatch.from_pylist(rows)
-    return list(Dealing(ref, None, plan.assigners[0]).run(iter([batch])))
+    return list(SendRowsToOwners(ref, None, plan.assigners[0]).run(iter([batch])))
 
 
 def test_every_key_is_sent_to_one_owner_and_no_owner_gets_all(lake: Lake) -> None:
@@ -203,37 +208,37 @@ def test_every_key_is_sent_to_one_owner_and_no_owner_gets_all(lake: Lake) -> Non
     table.write([{"dt": "xy"[n % 2], "id": n, "v": n, "w": ""} for n in range(30)])
     ref, plan = plan_of(table)
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.known)))})
-    keys = list(opened(KeyReading(ref, plan.known, plan.assigners[0]).run(iter([numbers]))))
-    rows = list(opened(dealt(ref, plan, [{"dt": "z", "id": n, "v": 1, "w": ""} for n in range(30)])))
-    owner_of = {key: parcel.task for parcel in keys for key in parcel.rows.column("id").to_pylist()}
+    keys = list(unpack_rows(SendKeysToOwners(ref, plan.known, plan.assigners[0]).run(iter([numbers]))))
+    rows = list(unpack_rows(packed_for_owners(ref, plan, [{"dt": "z", "id": n, "v": 1, "w": ""} for n in range(30)])))
+    owner_of = {key: each.task for each in keys for key in each.rows.column("id").to_pylist()}
     assert sorted(owner_of) == list(range(30))
     assert set(owner_of.values()) == {0, 1, 2}
-    assert owner_of == {key: parcel.task for parcel in rows for key in parcel.rows.column("id").to_pylist()}
+    assert owner_of == {key: each.task for each in rows for key in each.rows.column("id").to_pylist()}
     assert all(key.rank < row.rank for key in keys for row in rows)
 
 
-def test_a_settling_task_that_runs_again_gives_the_same_rows_with_another_mark(lake: Lake) -> None:
+def test_an_owner_that_runs_again_gives_the_same_rows_with_another_run_id(lake: Lake) -> None:
     table = create(lake, "t")
     ref, plan = plan_of(table, owners=1)
-    rows = dealt(ref, plan, [{"dt": "xyx"[n % 3], "id": n % 7, "v": n, "w": ""} for n in range(20)])
-    runs = [list(opened(Settling(ref, plan.assigners, 4).run(iter(rows)))) for _ in range(2)]
+    rows = packed_for_owners(ref, plan, [{"dt": "xyx"[n % 3], "id": n % 7, "v": n, "w": ""} for n in range(20)])
+    runs = [list(unpack_rows(PlaceRows(ref, plan.assigners, 4).run(iter(rows)))) for _ in range(2)]
     first, second = ([(each.task, each.rows) for each in run] for run in runs)
     assert first == second
-    marks = [{each.mark for each in run} for run in runs]
-    assert [len(each) for each in marks] == [1, 1]
-    assert not check_marks([*marks[0], *marks[1]])
-    done = [pickle.loads(batch.column("done")[0].as_py()) for batch in Receiving(ref, 0).run(_boxed(runs[0]))]
-    again = [pickle.loads(batch.column("done")[0].as_py()) for batch in Receiving(ref, 0).run(_boxed(runs[0]))]
+    owner_runs = [{each.run_id for each in run} for run in runs]
+    assert [len(each) for each in owner_runs] == [1, 1]
+    assert not owners_ran_once([*owner_runs[0], *owner_runs[1]])
+    done = [pickle.loads(batch.column("done")[0].as_py()) for batch in ReceiveRows(ref, 0).run(_boxed(runs[0]))]
+    again = [pickle.loads(batch.column("done")[0].as_py()) for batch in ReceiveRows(ref, 0).run(_boxed(runs[0]))]
     table.new_commit().commit(done[0].messages)  # what the other run left belongs to nobody
     assert len(data_files(table)) == 2 * table.files().num_rows
     assert sum(len(each.messages) for each in again) == len(done[0].messages)
     assert {row[1]: row[2] for row in shown(table)} == {0: 14, 1: 15, 2: 16, 3: 17, 4: 18, 5: 19, 6: 13}
 
 
-def _boxed(parcels: list[Any]) -> Any:
+def _boxed(inputs: list[Any]) -> Any:
     """Parcels of all tasks as one task would get them."""
-    for each in parcels:
-        yield packed(each.rows, np.zeros(each.rows.num_rows, np.int64), rank=each.rank, mark=each.mark)
+    for each in inputs:
+        yield pack_rows(each.rows, np.zeros(each.rows.num_rows, np.int64), rank=each.rank, run_id=each.run_id)
 
 
 def test_parcels_hold_rows_in_their_order_and_types(spark: Any) -> None:
@@ -241,25 +246,25 @@ def test_parcels_hold_rows_in_their_order_and_types(spark: Any) -> None:
         {"n": pa.array(range(7)), "t": pa.array([None, *range(1, 7)], pa.timestamp("ns"))}
     )
     tasks = np.array([2, 0, 2, 2, 0, 0, 2])
-    parcels = {each.task: each.rows for each in opened([packed(rows, tasks, rank=5)])}
-    assert parcels[0] == rows.take(pa.array([1, 4, 5]))
-    assert parcels[2] == rows.take(pa.array([0, 2, 3, 6]))
+    inputs = {each.task: each.rows for each in unpack_rows([pack_rows(rows, tasks, rank=5)])}
+    assert inputs[0] == rows.take(pa.array([1, 4, 5]))
+    assert inputs[2] == rows.take(pa.array([0, 2, 3, 6]))
     frame = spark.createDataFrame(
-        [(n % 2, 9 - n, 0, b"") for n in range(9)], "task int, rank bigint, mark bigint, rows binary"
+        [(n % 2, 9 - n, 0, b"") for n in range(9)], "task int, rank bigint, run_id bigint, rows binary"
     )
-    found = delivered(frame, 2, ordered=True).rdd.glom().collect()
+    found = shuffle(frame, 2, ordered=True).rdd.glom().collect()
     assert [[row.rank for row in task] for task in found] == [[1, 3, 5, 7, 9], [2, 4, 6, 8]]
 
 
-def test_the_task_of_a_bucket_is_the_same_whoever_asks() -> None:
-    one = tasks_of(np.array([0, 1, 1]), [b"x", b"y"], np.array([0, 0, 1]), 8)
-    other = tasks_of(np.array([2, 0]), [b"y", b"z", b"x"], np.array([0, 1]), 8)
+def test_every_sender_computes_the_same_task_for_a_bucket() -> None:
+    one = assign_tasks(np.array([0, 1, 1]), [b"x", b"y"], np.array([0, 0, 1]), 8)
+    other = assign_tasks(np.array([2, 0]), [b"y", b"z", b"x"], np.array([0, 1]), 8)
     assert (one[0], one[2]) == (other[0], other[1])
 
 
 def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
     table = create(lake, "t")
     table.write([{"dt": "x", "id": 1, "v": 1, "w": ""}])
-    job = writing._Job.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
+    job = writing.WriteJob.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None)
     assert job.moving is not None
     assert pickle.loads(pickle.dumps(job)) == job

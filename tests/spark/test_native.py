@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark.same_rows import assert_same, is_native
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import native
+from kit.spark_rows import assert_same, is_native
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.read import native
 from tidelake.errors import FormatError
-from tidelake.spec.evolution import First
+from tidelake.spec.schemas.evolution import First
 from tidelake.table import Table
 
 
@@ -211,8 +211,8 @@ def test_a_missing_file_is_named_and_never_left_out(spark: Any, lake: Lake) -> N
             pinned.collect()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
-    forgiving = table.with_options({"scan.ignore-lost-files": "true"})
-    frame = forgiving.to_spark(spark=spark)
+    may_skip_files = table.with_options({"scan.ignore-lost-files": "true"})
+    frame = may_skip_files.to_spark(spark=spark)
     assert not is_native(frame)
     assert frame.count() == 1
 
@@ -244,9 +244,9 @@ def test_a_file_outside_the_table_is_read_through_arrow(spark: Any, lake: Lake) 
     table.write([{"id": 1}])
     reader = native.NativeReader(spark, table.scan(), ["id"])
     (split,) = table.scan().splits()
-    assert reader.taken([split]) == [split]
+    assert reader.choose_splits([split]) == [split]
     outside = tuple(replace(file, external_path="file:///elsewhere/x.parquet") for file in split.files)
-    assert reader.taken([replace(split, files=outside)]) == []
+    assert reader.choose_splits([replace(split, files=outside)]) == []
 
 
 def test_a_count_is_exact_without_any_column(spark: Any, lake: Lake) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import write as writing
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.write import job as writing
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.ops.write import unpostpone
-from tidelake.spec.snapshot import CommitKind
+from tidelake.ops.write import replay
+from tidelake.spec.documents.snapshot import CommitKind
 
 COLUMNS = {"p": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"}
 FRAME = "p string, id int, v string"
@@ -78,7 +78,7 @@ def test_a_number_that_is_given_needs_no_staging_and_partitions_may_differ(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = create(lake, "t", **{"postpone.default-bucket-num": "3", "local-merge-buffer-size": "1 mb"})
-    monkeypatch.setattr(writing, "_decided", None)
+    monkeypatch.setattr(writing, "_write_staged", None)
     table.write(spark.createDataFrame([*rows("a", 0, 20, "1"), *rows("b", 0, 20, "1")], FRAME))
     table.rescale(5, where="p = 'b'")
     table.write(spark.createDataFrame([*rows("a", 10, 30, "2"), *rows("b", 10, 30, "2")], FRAME))
@@ -133,7 +133,7 @@ def test_what_fails_after_staging_leaves_nothing_and_a_dead_driver_leaves_orphan
         raise FormatError("metadata is damaged")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing.Counted, "of", broken)
+        patch.setattr(writing.BucketCounts, "of", broken)
         with pytest.raises(FormatError):
             table.write(frame)
     assert data_files(table) == set()
@@ -253,7 +253,7 @@ def test_a_compaction_on_spark_that_is_overtaken_is_planned_again(
 ) -> None:
     table = create(lake)
     table.write(dicts(rows("a", 0, 3, "1")), commit_user="u", identifier=1)
-    known, plans = unpostpone._replayed, []
+    known, plans = replay._replay_rows, []
 
     def overtaken(*args: Any, **more: Any) -> Any:
         messages = known(*args, **more)
@@ -262,7 +262,7 @@ def test_a_compaction_on_spark_that_is_overtaken_is_planned_again(
             lake.table("db.t").write(dicts([("a", 1, "batch"), ("a", 9, "batch")]))
         return messages
 
-    monkeypatch.setattr(unpostpone, "_replayed", overtaken)
+    monkeypatch.setattr(replay, "_replay_rows", overtaken)
     table.compact(on=spark)
     assert len(plans) == 2
     assert shown(table) == [*rows("a", 0, 3, "1"), ("a", 9, "batch")]  # what waits is newer
@@ -289,6 +289,6 @@ def test_the_data_source_stages_rows(spark: Any, lake: Lake) -> None:
 
 def test_what_crosses_to_tasks_pickles(spark: Any, lake: Lake) -> None:
     table = create(lake, **BY_ROWS)
-    job = writing._Job.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None, user="u")
-    assert job.decides
+    job = writing.WriteJob.of(table, spark.range(1), overwrite=False, row_kind=None, identifier=None, user="u")
+    assert job.sizes_buckets
     assert pickle.loads(pickle.dumps(job)) == job

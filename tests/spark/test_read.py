@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark.same_rows import assert_same, expected_rows, is_native, spark_rows
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import rows
-from tidelake.engines.spark.rows import gathered, parts_of
+from kit.spark_rows import assert_same, expected_rows, is_native, spark_rows
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.read import frames
+from tidelake.engines.spark.read.frames import parts_of, resize_batches
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.table import Table
 
@@ -241,8 +241,8 @@ def test_a_large_file_is_read_in_parts_that_are_the_file(
     table.write(pa.table({"id": numbers, "t": numbers.cast(pa.time32("ms"))}))
     (split,) = table.scan().splits()
     assert len(parts_of(split)) == 1
-    monkeypatch.setattr(rows, "PART_BYTES", split.size // 4)
-    monkeypatch.setattr(rows, "TASK_BYTES", 1)
+    monkeypatch.setattr(frames, "PART_BYTES", split.size // 4)
+    monkeypatch.setattr(frames, "TASK_BYTES", 1)
     parts = parts_of(split)
     assert [part.share for part in parts] == [(number, len(parts)) for number in range(len(parts))]
     assert len(parts) >= 4
@@ -258,11 +258,11 @@ def test_a_split_that_is_merged_stays_whole(keyed: Table) -> None:
 
 
 def test_batches_are_joined_or_cut_to_a_good_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH_ROWS_LEAST", 10)
-    monkeypatch.setattr(rows, "BATCH_ROWS_MOST", 25)
+    monkeypatch.setattr(frames, "BATCH_ROWS_LEAST", 10)
+    monkeypatch.setattr(frames, "BATCH_ROWS_MOST", 25)
     sizes = [1, 2, 3, 4, 5, 60, 2]
     given = [pa.record_batch({"n": list(range(size))}) for size in sizes]
-    found = list(gathered(iter(given)))
+    found = list(resize_batches(iter(given)))
     assert [batch.num_rows for batch in found] == [10, 25, 25, 15, 2]
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches(given))
-    assert list(gathered(iter([]))) == []
+    assert list(resize_batches(iter([]))) == []

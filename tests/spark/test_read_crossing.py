@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.remote import Grant, TableRef
-from tidelake.engines.spark.rows import Bins, Part, parts_of, singles
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge.grants import Grant, TableRef
+from tidelake.engines.spark.read.frames import Bins, Part, parts_of, split_by_file
 from tidelake.ops.scan.split import Split
 
 SECRET = "S3cr3t-Text-Of-A-Key"
@@ -28,7 +28,7 @@ def bins(lake: Lake) -> Bins:
     table.write([{"p": "x", "k": 1, "v": {"a": [1]}}])
     table.write([{"p": "x", "k": 1, "v": None}, {"p": "y", "k": 2, "v": None}])
     scan = table.scan(where="k > 0 and p like 'x%'")
-    parts = tuple(part for split in scan.splits() for one in singles(split) for part in parts_of(one))
+    parts = tuple(part for split in scan.splits() for one in split_by_file(split) for part in parts_of(one))
     ref = TableRef(Grant("s3://bucket/lake", STORAGE), "db.t", "main", table.schema, {"scan.mode": "latest"})
     return Bins(ref, scan.request(), ("__paimon_bucket",), (pickle.dumps(parts),))
 

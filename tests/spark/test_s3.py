@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidelake as tl
-from s3_server import BUCKET, moto_s3
-from tidelake.catalog.filesystem import Lake
+from kit.s3_server import BUCKET, moto_s3
+from tidelake.catalog.lake import Lake
 
 pytestmark = pytest.mark.s3
 SECRET = "test-secret-key"

@@ -13,8 +13,8 @@ import pytest
 
 import tidelake as tl
 from tidelake import engine as port
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import session as sessions
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.session import start as sessions
 from tidelake.errors import InvalidInputError
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +83,8 @@ def test_settings_of_a_session_that_runs_are_changed_or_refused(spark: Any) -> N
         spark.conf.unset("spark.sql.session.timeZone")
 
 
-def test_what_is_no_session_is_refused(lake: Lake) -> None:
-    with pytest.raises(InvalidInputError, match="no Spark session"):
+def test_something_that_is_not_a_session_is_refused(lake: Lake) -> None:
+    with pytest.raises(InvalidInputError, match="not a Spark session"):
         tl.attach("local[*]", lake)
 
 
@@ -131,7 +131,7 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(lake: Lake, monk
 @pytest.mark.parametrize(
     "fault",
     [
-        ImportError("cannot import name 'gone'", name="tidelake.engines.spark.write"),
+        ImportError("cannot import name 'gone'", name="tidelake.engines.spark.write.job"),
         ModuleNotFoundError("No module named 'tidelake.gone'", name="tidelake.gone"),
         ModuleNotFoundError("No module named 'pyspark.sql.datasource'", name="pyspark.sql.datasource"),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.lake import Lake
 from tidelake.table import Table
 
 EVERYTHING = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +13,17 @@ import pytest
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import LongType, StringType, StructType
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import source_write
-from tidelake.engines.spark.source import SourceOptions, TidelakeSource
-from tidelake.engines.spark.source_read import to_predicate
-from tidelake.engines.spark.source_write import STRIPE, TableWriter, by_bucket
-from tidelake.errors import CommitUnknownError, InvalidInputError, UnsupportedError
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.datasource import stream_writer
+from tidelake.engines.spark.datasource import writer as source_write
+from tidelake.engines.spark.datasource.reader import to_predicate
+from tidelake.engines.spark.datasource.source import SourceOptions, TidelakeSource
+from tidelake.engines.spark.datasource.stream_writer import StreamTableWriter
+from tidelake.engines.spark.datasource.writer import STRIPE, TableWriter, by_bucket
+from tidelake.errors import CommitConflictError, CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.expr.tree import And, Compare, IsNull, Not, StartsWith
-from tidelake.ops.commit.publish import FileSystemPublisher
-from tidelake.spec.type_codec import parse_type
+from tidelake.spec.types.type_codec import parse_type
+from tidelake.store.snapshots import SnapshotStore
 from tidelake.table import Table
 
 STRUCT = StructType().add("id", LongType()).add("v", StringType())
@@ -116,7 +119,7 @@ def test_an_abort_after_a_commit_of_unknown_outcome_removes_nothing(
         raise CommitUnknownError("the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileSystemPublisher, "publish", lost)
+        patch.setattr(SnapshotStore, "publish", lost)
         with pytest.raises(CommitUnknownError):
             made.commit([part])
     made.abort([part])
@@ -145,7 +148,7 @@ def test_a_table_that_another_job_made_meanwhile_is_not_written_to(lake: Lake, m
     assert isinstance(made, TableWriter)
     part = written(made, 0, monkeypatch, id=1, v="a")
     other = lake.create_table("db.fresh", {"id": "BIGINT"})
-    with pytest.raises(InvalidInputError, match="made by another job"):
+    with pytest.raises(InvalidInputError, match="another job created the table"):
         made.commit([part])
     assert other.latest_snapshot() is None
 
@@ -184,8 +187,8 @@ def test_columns_that_do_not_fit_are_refused_before_a_task_runs(keyed: Table, st
         ({"warehouse": "w", "table": "t"}, "database.table"),
         ({"catalog": "c", "table": "t"}, "catalogs"),
         ({"paths": "[]"}, "several paths"),
-        ({"path": "p", "numpartitions": "none"}, "number of tasks"),
-        ({"path": "p", "partitionoverwritemode": "some"}, "overwrite mode"),
+        ({"path": "p", "numpartitions": "none"}, "numPartitions must be a positive integer"),
+        ({"path": "p", "partitionoverwritemode": "some"}, "must be static or dynamic"),
         ({"path": "p", "columns": "[1"}, "JSON"),
     ],
 )
@@ -224,12 +227,30 @@ def test_only_filters_that_mean_the_same_are_translated() -> None:
         assert to_predicate(left, types) is None, left
 
 
-def test_streams_are_refused_by_our_error_and_with_what_to_use_instead() -> None:
-    source = TidelakeSource({"path": "somewhere"})
-    reader = source.streamReader(STRUCT)
-    reader.stop()
-    for ask in (reader.initialOffset, lambda: reader.latestOffset({}, ds.ReadAllAvailable())):
-        with pytest.raises(UnsupportedError, match="follow"):
-            ask()
-    with pytest.raises(UnsupportedError, match="foreachBatch"):
-        source.streamWriter(STRUCT, overwrite=False)
+def test_a_stream_into_a_table_that_does_not_exist_is_refused_by_our_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="table does not exist"):
+        TidelakeSource({"path": str(tmp_path / "somewhere")}).streamWriter(STRUCT, overwrite=False)
+
+
+def test_a_commit_between_two_tasks_of_a_batch_is_named_and_not_taken_for_too_many_rows(
+    keyed: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stream(query_id: str) -> StreamTableWriter:
+        checkpoint = tmp_path / query_id
+        checkpoint.mkdir()
+        (checkpoint / "metadata").write_text(f'{{"id": "{query_id}"}}')
+        return StreamTableWriter.of(keyed, STRUCT, overwrite=False, checkpoint=str(checkpoint))
+
+    def run_task(made: StreamTableWriter, task: int, key: int) -> Any:
+        monkeypatch.setattr(stream_writer.TaskContext, "get", lambda: Task(task))
+        return made.write(iter([pa.RecordBatch.from_pylist([{"id": key, "v": f"{task}"}])]))
+
+    slow, quick = stream("slow"), stream("quick")
+    late = run_task(slow, 1, 10)
+    quick.commit([run_task(quick, task, task) for task in range(3)], 0)
+    parts = [run_task(slow, 0, 10), late]
+    with pytest.raises(CommitConflictError, match="another job committed to the bucket between two tasks"):
+        slow.commit(parts, 0)
+    slow.commit([run_task(slow, task, 10) for task in range(2)], 0)
+    rows = sorted(keyed.to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert rows == [*({"id": n, "v": f"{n}"} for n in range(3)), {"id": 10, "v": "1"}]

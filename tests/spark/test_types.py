@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
 
-from spark.same_rows import assert_same, is_native
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.types import (
+from kit.spark_rows import assert_same, is_native
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.bridge.types import (
     as_nullable,
-    checked_frame,
     columns_of,
     from_spark,
+    require_frame,
     struct_of,
     to_spark,
     to_spark_column,
 )
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 
 SEEN = [
     ("BOOLEAN", "boolean"),
@@ -243,7 +243,7 @@ def test_comments_of_columns_reach_spark_by_both_ways(spark: Any, lake: Lake) ->
 def test_a_frame_of_pandas_on_spark_is_refused_since_its_index_would_be_lost() -> None:
     frame = type("DataFrame", (), {"__module__": "pyspark.pandas.frame"})()
     with pytest.raises(InvalidInputError, match="index_col"):
-        checked_frame(frame)
+        require_frame(frame)
     with pytest.raises(InvalidInputError, match="index_col"):
         columns_of(frame)
     with pytest.raises(InvalidInputError, match="toDF"):

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark import write as writing
+from tidelake.catalog.lake import Lake
+from tidelake.engines.spark.write import job as writing
 from tidelake.errors import InvalidInputError
 from tidelake.index.hash_index import decode_hash_index
+from tidelake.ops.placement.assign import hash_entries
 from tidelake.ops.read.rows import read_rows
-from tidelake.ops.write.assign import hash_entries
-from tidelake.spec.binary_hash import hash_rows
+from tidelake.spec.rows.binary_hash import hash_rows
 
 Rows = list[dict[str, Any]]
 
@@ -42,7 +42,7 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object) -> None:
         raise AssertionError("a job ran")
 
-    monkeypatch.setattr(writing._Job, "planned", run)
+    monkeypatch.setattr(writing.WriteJob, "report_frame", run)
 
 
 # ------------------------------------------------------------------------------------------------ bucket modes
@@ -102,7 +102,7 @@ def _check_index(table: Any) -> None:
         file = entries[split.partition][split.bucket]
         data = table.store.env.io.read(table.store.layout.index_path(file.file_name))
         known = set(decode_hash_index(data, path=file.file_name, row_count=file.row_count).tolist())
-        rows = pa.Table.from_batches(list(read_rows(table.store, [split], table.scan().request(), table.options)))
+        rows = pa.Table.from_batches(list(read_rows(table.context, [split], table.scan().request())))
         hashes = hash_rows([rows.column("id").combine_chunks()], [table.schema.field("id").type])
         assert set(hashes.tolist()) <= known
         seen += len(known)
@@ -201,7 +201,7 @@ def test_kinds_come_in_a_column_of_the_frame_by_name_or_by_the_option(spark: Any
     assert [(row["id"], row["v"]) for row in rows_of(table, "id")] == [(3, "new"), (4, "d")]
     with pytest.raises(InvalidInputError, match="row kind is not known"):
         table.write(spark.createDataFrame([(1, "a", "?")], "id int, v string, rowkind string"))
-    with pytest.raises(InvalidInputError, match="no column with row kinds"):
+    with pytest.raises(InvalidInputError, match="row-kind column does not exist"):
         table.write(spark.createDataFrame([(1, "a")], "id int, v string"), row_kind="op")
     fields = {"bucket": "2", "rowkind.field": "op"}
     other = lake.create_table("db.u", {"id": "INT", "op": "STRING"}, primary_key=["id"], options=fields)
@@ -317,7 +317,7 @@ def test_a_numbered_write_that_is_repeated_is_a_no_op_and_starts_no_job(
     table = lake.create_table("db.t", {"id": "INT"})
     frame = spark.createDataFrame([(1,)], "id int")
     assert table.write(frame, commit_user="job", identifier=3).rows == 1
-    monkeypatch.setattr(writing._Job, "planned", lambda *_: pytest.fail("a job ran"))
+    monkeypatch.setattr(writing.WriteJob, "report_frame", lambda *_: pytest.fail("a job ran"))
     assert table.write(frame, commit_user="job", identifier=3).repeated
     assert rows_of(table, "id") == [{"id": 1}]
 
@@ -420,7 +420,7 @@ def test_types_widen_or_change_only_where_the_options_say_so(spark: Any, lake: L
     widening = merging.with_options({"write.merge-schema.type-widening": True})
     widening.write(wide.drop("s"))
     assert [str(each.type) for each in table.reload().schema.fields] == ["BIGINT", "BIGINT", "BIGINT", "STRING"]
-    with pytest.warns(UserWarning, match="column `s` goes from STRING to DATE"):
+    with pytest.warns(UserWarning, match="column `s` changes from STRING to DATE"):
         widening.with_options({"write.merge-schema.explicit-cast": True}).write(wide)
     now = table.reload()
     assert [str(each.type) for each in now.schema.fields] == ["BIGINT", "BIGINT", "BIGINT", "DATE"]

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.table import Table
@@ -31,7 +32,7 @@ NAIVE, MORNING = dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 5)
 
 
 def new_table(columns: dict[str, str] | None = None, **how: Any) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
     return lake.create_table("d.t", columns or COLUMNS, **how)
 
 
@@ -420,7 +421,7 @@ def test_a_first_write_of_batches_of_growing_width_holds_them_all() -> None:
 
 def test_a_table_without_columns_is_refused() -> None:
     with pytest.raises(tl.InvalidInputError, match="at least one column"):
-        Lake(Env(MemoryFileIO())).create_table("d.t", {})
+        Lake(FileSystemCatalog(Env(MemoryFileIO()))).create_table("d.t", {})
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "missing"])

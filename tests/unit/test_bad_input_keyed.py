@@ -44,7 +44,7 @@ MISTAKES: dict[str, tuple[Callable[[Shop], object], str, str]] = {
     "unknown engine": (lambda s: s.make("x", {"merge-engine": "last-row"}), "last-row", "deduplicate, partial-update"),
     "no buckets": (lambda s: s.make("x", {"bucket": 0}), "bucket", "positive number"),
     "negative buckets": (lambda s: s.make("x", {"bucket": -5}), "-5", "positive number"),
-    "buckets as a word": (lambda s: s.make("x", {"bucket": "many"}), "many", "a number"),
+    "buckets as a word": (lambda s: s.make("x", {"bucket": "many"}), "many", "an integer"),
     "bucket key elsewhere": (lambda s: s.make("x", {"bucket": 2, "bucket-key": "name"}), "name", "choose among id"),
     "unknown key": (lambda s: s.make("x", {}, primary_key=["idd"]), "idd", "id, name, visits, dt"),
     "key twice": (lambda s: s.make("x", {}, primary_key=["id", "id"]), "id", "once"),
@@ -65,7 +65,7 @@ MISTAKES: dict[str, tuple[Callable[[Shop], object], str, str]] = {
     "unknown column": (lambda s: s.users.write([{**ROW, "nam": "a"}]), "nam", "columns are id, name, visits, dt"),
     "key of another type": (lambda s: s.users.write([{**ROW, "id": "x"}]), "column=`id`", "cast the data"),
     "unknown kind": (lambda s: s.users.write([{**ROW, "rowkind": "D"}]), "value=`D`", "+I, -U, +U, -D"),
-    "kinds of no column": (lambda s: s.users.write([ROW], row_kind="op"), "op", "name one"),
+    "kinds of no column": (lambda s: s.users.write([ROW], row_kind="op"), "op", "name of an existing column"),
     "a deletion in a log": (lambda s: s.log.write([{**ROW, "rowkind": "-D"}]), "primary key", "delete()"),
     "unknown mode": (lambda s: s.users.write([ROW], mode="upsert"), "upsert", "append is an upsert"),
     "number without a user": (lambda s: s.users.write([ROW], identifier=1), "commit user", "commit_user="),
@@ -146,7 +146,7 @@ def test_a_table_that_could_not_be_merged_before_can_still_be_changed(tmp_path: 
     document["options"]["fields.visits.aggregate-function"] = "summ"
     path.write_text(json.dumps(document))
     broken = tl.open_table(table.location)
-    assert broken.alter(comment="still here").comment == "still here"
+    assert broken.set_comment("still here").comment == "still here"
     mended = broken.reload().alter(set_options={"fields.visits.aggregate-function": "sum"})
     mended.write([ROW, ROW])
     assert mended.to_arrow().column("visits").to_pylist() == [2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tidelake as tl
+from kit.small_tables import new_table
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.table import Table
-from unit.ops.kit import new_table
 
 
 def branched(table: Table, name: str) -> Table:

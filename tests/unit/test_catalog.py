@@ -6,17 +6,21 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake, column_types, option_text, split_name
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
+from tidelake.catalog.names import split_name
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.spec.types import INT, STRING
+from tidelake.options import option_text
+from tidelake.spec.types.data_types import INT, STRING
+from tidelake.table.naming import column_types
 from tidelake.testing import FakeClock, MemoryFileIO
 
 
 @pytest.fixture
 def lake() -> Lake:
-    return Lake(Env(MemoryFileIO("catalog-tests"), FakeClock(), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO("catalog-tests"), FakeClock(), SeededIds(1))))
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelake.engines.spark import java
-from tidelake.engines.spark.java import find_java, java_version, stand_in
+from tidelake.engines.spark.session import java
+from tidelake.engines.spark.session.java import find_java, java_version, stand_in
 from tidelake.errors import InvalidInputError
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from kit.small_tables import with_foreign_options
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.spec.schema import Schema
+from tidelake.spec.schemas.schema import Schema
 from tidelake.store.schemas import SchemaStore
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
-from unit.ops.kit import with_foreign_options
 
 COLUMNS = {"id": "INT NOT NULL", "a": "INT", "b": "INT", "s": "INT", "r": "INT", "t": "STRING"}
 PARTIAL = {"merge-engine": "partial-update"}
@@ -82,7 +83,7 @@ IDLE: list[tuple[dict[str, str], bool, str]] = [
 
 
 def make(options: dict[str, str], **more: Any) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
     settings = {"primary_key": ["id"], "options": {"bucket": "1", **options}, **more}
     return lake.create_table("d.t", COLUMNS, **settings)
 

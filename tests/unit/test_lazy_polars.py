@@ -8,13 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.tree import And, Compare, In, IsNull, Not, Or, StartsWith
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO, TracingFileIO
 
@@ -42,7 +43,7 @@ FIELDS = [Field(number, name, parse_type(text)) for number, (name, text) in enum
 def traced() -> tuple[Table, TracingFileIO]:
     """Ten files in two partitions; column `wide` is large."""
     io = TracingFileIO(MemoryFileIO())
-    lake = Lake(Env(io, FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(io, FakeClock(1_000), SeededIds(1))))
     table = lake.create_table("d.t", {"id": "INT", "p": "STRING", "wide": "STRING"}, partition_by=["p"])
     for number in range(10):
         rows = [{"id": number * 10 + i, "p": "ab"[number % 2], "wide": "w" * 50} for i in range(10)]
@@ -91,9 +92,9 @@ def test_only_the_columns_of_the_query_are_read(
     asked: list[tuple[str, ...]] = []
     original = query.read_rows
 
-    def watched(store: Any, splits: Any, request: Any, options: Any) -> Any:
+    def watched(context: Any, splits: Any, request: Any) -> Any:
         asked.append(request.columns)
-        return original(store, splits, request, options)
+        return original(context, splits, request)
 
     monkeypatch.setattr(query, "read_rows", watched)
     frame = traced[0].to_polars(lazy=True)

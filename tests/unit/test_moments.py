@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
+from kit.command_line import answer, run
 from tidelake.errors import InvalidInputError
 from tidelake.io.clock import moment_ms
 from tidelake.ops.maintain import times
 from tidelake.ops.scan.travel import parse_time
 from tidelake.table import Table
-from unit.cli.kit import answer, run
 
 NOON = datetime(2026, 1, 2, 12)
 NOON_UTC_MS = 1_767_355_200_000

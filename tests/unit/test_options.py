@@ -304,8 +304,8 @@ class Unreadable(OptionGroup):
     thing: complex = option("t.thing", 0j, doc="No parser.", affects=WRITE)
 
 
-def test_one_key_with_two_meanings_is_our_bug() -> None:
-    with pytest.raises(InternalError, match="two ways"):
+def test_one_key_with_two_declarations_is_our_bug() -> None:
+    with pytest.raises(InternalError, match="declared twice"):
         all_options([Sample, Clash])
 
 

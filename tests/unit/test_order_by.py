@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.expr.prune import Bounds
 from tidelake.io.env import Env
@@ -23,7 +24,7 @@ NAN = float("nan")
 
 def table_of(columns: dict[str, str], *, partition_by: tuple[str, ...] = ()) -> tuple[Table, TracingFileIO]:
     io = TracingFileIO(MemoryFileIO())
-    lake = Lake(Env(io, FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(io, FakeClock(1_000), SeededIds(1))))
     return lake.create_table("d.t", columns, partition_by=list(partition_by)), io
 
 
@@ -125,13 +126,13 @@ def test_rows_of_an_older_schema_are_ordered_as_they_are_read_now() -> None:
 def test_memory_is_bounded_by_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "SLACK_ROWS", 10)
     seen = []
-    original = order._sorted
+    original = order._sort
 
     def watched(batches: Any, *rest: Any) -> pa.Table:
         seen.append(sum(batch.num_rows for batch in batches))
         return original(batches, *rest)
 
-    monkeypatch.setattr(order, "_sorted", watched)
+    monkeypatch.setattr(order, "_sort", watched)
     schema = pa.schema([("x", pa.int64())])
     batches = (pa.record_batch({"x": [(i * 37) % 1000 + j for j in range(5)]}) for i in range(200))
     found = pa.Table.from_batches(order.sorted_batches(batches, (SortKey("x"),), 3, schema), schema)

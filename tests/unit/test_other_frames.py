@@ -137,11 +137,11 @@ def test_of_an_index_with_several_levels_the_named_ones_are_written(lake):
         (pd.DataFrame({"v": [1, "x"]}), "column v"),
         (pd.Series(["a"], name="v"), "to_frame"),
         (pl.Series("v", ["a"]), "to_frame"),
-        (pl.DataFrame({"v": [object()]}), "objects of Python"),
+        (pl.DataFrame({"v": [object()]}), "Python objects"),
         (pl.DataFrame({"v": pl.Series([1], dtype=pl.UInt128)}), "Decimal"),
         (pl.DataFrame({"v": pl.Series([2**127 - 1], dtype=pl.Int128)}), "does not fit"),
-        (pa.array([1]), "holds no rows"),
-        (pa.chunked_array([[1]]), "holds no rows"),
+        (pa.array([1]), "no rows and columns"),
+        (pa.chunked_array([[1]]), "no rows and columns"),
     ],
 )
 def test_frames_that_no_table_can_hold_are_refused_with_our_errors(lake, frame, message):

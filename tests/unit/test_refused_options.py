@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 import tidelake as tl
+from kit.small_tables import with_foreign_options
 from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
-from tidelake.spec.index_types import INDEXED_TYPES
-from tidelake.spec.option_support import UNHONOURED
-from tidelake.spec.schema import new_schema, schema_violations
-from tidelake.spec.types import DataType
+from tidelake.options.capabilities import REFUSED as REFUSED_KEYS
+from tidelake.spec.schemas.schema import new_schema, schema_violations
+from tidelake.spec.types.data_types import DataType
+from tidelake.spec.types.index_types import INDEXED_TYPES
 from tidelake.table import Table
-from unit.ops.kit import with_foreign_options
 
 REFUSED = [
+    ("auto-create", "true"),
     ("query-auth.enabled", "true"),
     ("type", "object-table"),
     ("type", "format-table"),
@@ -61,7 +62,7 @@ def test_an_option_that_is_not_honoured_is_refused_wherever_it_is_set(lake: tl.L
 
 
 @pytest.mark.filterwarnings("ignore:option `branch-merge.enabled` is not known")
-@pytest.mark.parametrize("each", UNHONOURED, ids=lambda each: each.key)
+@pytest.mark.parametrize("each", REFUSED_KEYS, ids=lambda each: each.key)
 def test_a_value_that_asks_for_nothing_is_taken(lake: tl.Lake, each) -> None:
     if each.harmless:
         options = {each.key: each.harmless}
@@ -179,3 +180,11 @@ def test_a_use_of_a_table_keeps_its_rules_too(lake: tl.Lake) -> None:
             table.with_options(options)
     with pytest.raises(UnsupportedError):
         table.with_options({"file.format.per.level": "0:nothing"})
+
+
+@pytest.mark.parametrize("key", ["write-only", "ignore-delete", "write.compaction-skip", "primary-key.nullable"])
+def test_a_malformed_truth_value_is_refused_by_the_code_of_values(key: str) -> None:
+    lake = tl.connect("memory://malformed")
+    with pytest.raises(tl.InvalidInputError) as caught:
+        lake.create_table("d.t", {"k": "INT NOT NULL"}, primary_key=["k"], options={key: "bogus"})
+    assert (caught.value.code, caught.value.facts["key"]) == ("option-value", key)

@@ -37,7 +37,7 @@ def test_a_vector_is_decoded_once_and_newer_marks_are_seen(tmp_path: Path, monke
         decoded.append(facts["range"].data_file)
         return decode_vector(block, **facts)
 
-    monkeypatch.setattr("tidelake.store.vectors.decode_vector", counted)
+    monkeypatch.setattr("tidelake.store.deletion_vectors.decode_vector", counted)
     table = tl.connect(tmp_path).create_table("d.t", {"id": "INT"}, options={"deletion-vectors.enabled": "true"})
     table.write([{"id": number} for number in range(100)])
     for bound in (10, 20):

@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.io.fileio import FileIO
@@ -19,7 +20,7 @@ ROWS = [{"id": 1, "v": "a"}, {"id": 2, "v": None}]
 
 
 def lake_on(io: FileIO) -> Lake:
-    return Lake(Env(io, FakeClock(1_000), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(io, FakeClock(1_000), SeededIds(1))))
 
 
 @pytest.fixture(params=["folder", "memory"])

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
+from kit.small_tables import file, message, new_table
 from tidelake.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.ops.scan.modes import ScanMode, Start, names_a_place, plan_start
+from tidelake.options import TableOptions
+from tidelake.query import with_request
 from tidelake.spec.data_file import DataFile
 from tidelake.table import Table
 from tidelake.testing import FakeClock
-from unit.ops.kit import file, message, new_table
 
 
 def ids(table: Table, **how: Any) -> list[int]:
@@ -78,8 +80,8 @@ def time_of(table: Table, number: int) -> int:
     ],
 )
 def test_the_mode_follows_from_the_option_that_says_where(options: dict[str, str], expected: Start) -> None:
-    assert plan_start(options) == expected
-    assert names_a_place(options) is bool(options)
+    assert plan_start(TableOptions(options)) == expected
+    assert names_a_place(TableOptions(options)) is bool(options)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +360,9 @@ def test_a_scan_stays_on_the_snapshot_of_its_first_look(tmp_path: Path) -> None:
     assert scan.snapshot() == table.snapshot(1)
     assert "at snapshot 1" in scan.explain()
     assert scan.to_polars(lazy=True).collect().height == 1
+    for narrower in (with_request(scan, columns=("id",), limit=5), scan.read_optimized()):
+        assert narrower.to_arrow().num_rows == narrower.count() == 1
+        assert narrower.snapshot() == table.snapshot(1)
     assert table.scan().count() == 2
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tidelake as tl
+from kit.small_tables import compaction, file, message, names, new_table, other_handle, row
 from tidelake.errors import (
     FormatError,
     InvalidInputError,
@@ -16,10 +17,9 @@ from tidelake.errors import (
     UnsupportedError,
 )
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
-from tidelake.spec.evolution import AddColumn, SetOption
-from tidelake.spec.manifest import ENTRIES
+from tidelake.spec.manifests.manifest import ENTRIES
+from tidelake.spec.schemas.evolution import AddColumn, SetOption
 from tidelake.table import load_table
-from unit.ops.kit import compaction, file, message, names, new_table, other_handle, row
 
 
 def test_a_handle_shows_what_the_table_is():

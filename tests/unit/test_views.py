@@ -9,9 +9,9 @@ import pytest
 
 import tidelake as tl
 from tidelake.errors import InvalidInputError
-from tidelake.spec.evolution import SetOption
+from tidelake.spec.schemas.evolution import SetOption
 from tidelake.table import Table
-from tidelake.table.views import VIEWS
+from tidelake.table.views import VIEWS, View
 
 CALLS = {
     "add_column": ("w", "INT"),
@@ -19,6 +19,7 @@ CALLS = {
     "change_type": ("v", "BIGINT"),
     "check_update": ({"v": "3"},),
     "compact": (),
+    "context_to_write": (),
     "create_branch": ("b",),
     "create_tag": ("t",),
     "delete": ("id = 1",),
@@ -40,6 +41,7 @@ CALLS = {
     "rescale": (2,),
     "reset_consumer": ("c", 1),
     "rollback_to": (),
+    "set_comment": ("who buys",),
     "set_options": ({"write-only": "true"},),
     "truncate": (),
     "update": ({"v": "3"}, "id = 1"),
@@ -84,7 +86,7 @@ def test_nothing_is_changed_through_a_system_view(lake: tl.Lake, view: str):
     place = Path(lake.location.removeprefix("file://"))
     before = sorted(place.rglob("*"))
     for name, arguments in CALLS.items():
-        with pytest.raises(InvalidInputError, match="a view is only read"):
+        with pytest.raises(InvalidInputError, match="a view cannot be changed"):
             getattr(opened, name)(*arguments)
     assert sorted(place.rglob("*")) == before
 
@@ -93,5 +95,35 @@ def test_a_view_stays_a_view_on_another_branch(lake: tl.Lake):
     view = lake.table("db.t$ro")
     for other in (view.branch("old"), view.with_options({"branch": "old"})):
         assert type(other) is type(view)
-        with pytest.raises(InvalidInputError, match="a view is only read"):
+        with pytest.raises(InvalidInputError, match="a view cannot be changed"):
             other.create_tag("x")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_has_no_verb_that_changes_a_table(lake: tl.Lake, view: str):
+    opened = lake.table(f"db.t${view}")
+    assert not isinstance(opened, Table)
+    assert CALLS.keys() & set(dir(opened)) == set()
+    assert {name for name in dir(opened) if not name.startswith("_")} >= {"at", "branch", "inspect", "scan", "to_arrow"}
+    with pytest.raises(AttributeError, match="no attribute 'wirte'"):
+        getattr(opened, "wirte")  # noqa: B009 - what is not there is not typed
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_says_of_its_table_what_the_table_says(lake: tl.Lake, view: str):
+    opened, table = lake.table(f"db.t${view}"), lake.table("db.t")
+    for name in ("branches", "consumers", "latest_snapshot", "tags"):
+        assert getattr(opened, name)() == getattr(table, name)(), name
+    assert opened.check().findings == ()
+    assert opened.files().equals(table.files())
+    assert opened.snapshot(1) == table.snapshot(1)
+    assert opened.why({"id": 1}).key == table.why({"id": 1}).key
+    assert opened.inspect.snapshots().equals(table.inspect.snapshots())
+
+
+def test_a_view_stays_a_view_at_another_point_in_time(lake: tl.Lake):
+    view = lake.table("db.t$audit_log")
+    for other in (view.at(snapshot=1), view.at(tag="old"), view.reload()):
+        assert isinstance(other, View)
+        assert other.name == "db.t$audit_log"
+        assert other.to_arrow().to_pylist() == [{"rowkind": "+I", "id": 1, "v": 1}]

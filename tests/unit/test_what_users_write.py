@@ -109,9 +109,9 @@ def test_the_schema_of_another_library_makes_a_table(lake: tl.Lake, given: Any) 
     [
         (pd.DataFrame([[1, 2]], columns=["a", "a"]).dtypes, "a column twice"),
         (pd.DataFrame({"a": pd.Series([1, "x"], dtype=object)}).dtypes, "column=`a`"),
-        ({7: "INT"}, "is no text"),
-        (7, "not understood"),
-        ("id BIGINT", "not understood"),
+        ({7: "INT"}, "is not text"),
+        (7, "has an unknown form"),
+        ("id BIGINT", "has an unknown form"),
     ],
 )
 def test_a_schema_that_is_none_is_refused_with_our_errors(lake: tl.Lake, given: Any, message: str) -> None:

@@ -1,7 +1,27 @@
-"""The command line: a face that decides nothing.
+"""The command line. It parses, asks and prints; every decision about a table is made by the library.
 
-`main` is the entry point. It maps errors to exit codes: 0 done, 1 the user's mistake, 2 the table's or the storage's
-fault, 3 a bug of ours. Everything but click is imported by the command that needs it, so that `--help` is instant.
+`main` is the entry point. It maps errors to exit codes: 0 success, 1 the user's mistake, 2 a fault of the table or
+the storage, 3 a bug in tidelake. Each command imports what it needs besides click, so that `--help` is instant.
+
+Commands:
+    commands      the list of all commands, in the order of `--help`
+    looking       list, show and explain tables, rows and keys
+    system        print system tables, and set options
+    following     show what was committed and what changed
+    writing       write, delete and update rows
+    compacting    compact and rescale
+    maintenance   expire, remove orphans, roll back, check
+    refs          tags, branches and consumers
+    calling       Paimon's procedures by name
+    doctor        check this machine and the storage
+    demo          the demo
+    demo_stream   its last part, a process with two streams that is killed
+
+Shared by them:
+    place         which lake, table and point in time is meant, and how a command asks before it changes anything
+    config        the settings file
+    source        rows of files and of standard input
+    output        tables, plain text and JSON
 """
 
 from __future__ import annotations
@@ -21,15 +41,15 @@ from tidelake.errors import (
 )
 
 INTERRUPTED = 130
-"""What a shell expects of a command that was stopped with Ctrl-C."""
+"""The exit code that shells expect of a command that was stopped with Ctrl-C."""
 
 warnings_seen: list[str] = []
-"""Warnings of this run that belong to no result, as those about an option that is not known."""
+"""Warnings of this run that are not part of a result, such as one about an unknown option."""
 _USER_ERRORS = (InvalidInputError, NotFoundError, UnsupportedError, CommitConflictError)
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that tells whose fault an error is."""
+    """The exit code of an error, which shows whose fault it is."""
     if isinstance(error, _USER_ERRORS):
         return 1
     if isinstance(error, TidelakeError) and not isinstance(error, InternalError):
@@ -43,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code, having reported what went wrong on standard error."""
+    """Run the command line and return the exit code; errors are reported on standard error."""
     warnings_seen.clear()
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         return _run(arguments)
-    except BaseException as error:  # noqa: BLE001 - a face: whatever it is becomes an exit code
+    except BaseException as error:  # noqa: BLE001 - the outermost call: every error becomes an exit code
         causes = list(_causes(error))
         stopped = next((each for each in causes if isinstance(each, KeyboardInterrupt)), None)
         if stopped is not None or type(error).__name__ == "Abort":
@@ -75,17 +95,17 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from: Python and click wrap an interrupt, or a pipe that broke, in errors of theirs."""
+    """An error and its causes: Python and click wrap an interrupt, or a broken pipe, in errors of their own."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
-        # A cause that was named is one; a context is one only of errors that say nothing of their own.
+        # An explicit cause always counts; a context counts only for errors that merely wrap another one.
         wraps = isinstance(seen, SystemExit | RuntimeError | SystemError) or type(seen).__name__ == "Abort"
         seen = seen.__cause__ or (seen.__context__ if wraps else None)
 
 
 def _report_interrupt(interrupt: BaseException | None) -> int:
-    """An interrupt may carry a note: that the commit is published all the same."""
+    """Report an interrupt, with its note if it has one: that the commit is published all the same."""
     for text in getattr(interrupt, "__notes__", ()):
         sys.stderr.write(f"{text}\n")
     sys.stderr.write("stopped\n")
@@ -93,7 +113,7 @@ def _report_interrupt(interrupt: BaseException | None) -> int:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning in the words of the command line, without the line of our code that gave it."""
+    """Print a warning without the line of our code that issued it."""
     from tidelake.notebook import plain
 
     warnings_seen.append(str(message))
@@ -102,7 +122,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 WORDS = {
     "reset_consumer()": "`tidelake consumers --set` or `--forget`",
-    "check() of the table": "`tidelake check`",
+    "check() on the table": "`tidelake check`",
     "compact() of the table": "`tidelake compact`",
     "rescale()": "`tidelake rescale`",
     "changes()": "`tidelake diff`",
@@ -112,7 +132,7 @@ WORDS = {
     "run check()": "run `tidelake check`",
     "compact()": "`tidelake compact`",
     "use delete()": "use `tidelake delete`",
-    "create_tag makes one": "`tidelake tag create` makes one",
+    "create one with create_tag": "create one with `tidelake tag create`",
     "where=": "--where",
     "partitions=": "--partition",
     "bucket_num=": "--buckets",
@@ -122,15 +142,15 @@ WORDS = {
     "retain_min": "--retain-min",
     'write [0, 2] or "0,2-5"': "write 0,2-5",
 }
-"""What errors of the library call by its name in Python, by its name here."""
+"""Names of methods and arguments in the library's errors, and what a user types here instead."""
 
 
 _ARGUMENTS = ("max_deletes", "max_rounds", "older_than")
-"""Facts of errors that are arguments in Python and options here."""
+"""Facts of errors that are arguments in Python and options of commands."""
 
 
 def in_our_words(text: str) -> str:
-    """The text of an error with commands in the place of methods."""
+    """The text of an error with commands and options instead of methods and arguments."""
     for python, ours in WORDS.items():
         text = text.replace(python, ours)
     for name in _ARGUMENTS:
@@ -155,10 +175,13 @@ def _report_error(error: BaseException, *, as_json: bool) -> int:
         code, document = 3, _document("internal", str(error) or type(error).__name__)
     else:
         assert isinstance(error, TidelakeError)
-        text = in_our_words(str(error))
+        # The arguments of a procedure keep Paimon's names here too.
+        say = str if "procedure" in error.facts else in_our_words
+        text = say(str(error))
         sys.stderr.write("error: " + "\n".join(plain(line) for line in text.splitlines()) + "\n")
         facts = {name: str(value) for name, value in error.facts.items()}
-        code, document = exit_code(error), _document(error.code, error.message, facts, error.hint)
+        hint = say(error.hint) if error.hint else None
+        code, document = exit_code(error), _document(error.code, say(error.message), facts, hint)
     if as_json:
         from tidelake.cli.output import print_json
 
@@ -169,6 +192,5 @@ def _report_error(error: BaseException, *, as_json: bool) -> int:
 def _document(
     code: str | None, message: str, facts: dict[str, str] | None = None, hint: str | None = None
 ) -> dict[str, object]:
-    """An error for programs: its code, its facts by name, and what helps."""
-    help_text = in_our_words(hint) if hint else None
-    return {"code": code, "message": in_our_words(message), "facts": facts or {}, "help": help_text}
+    """An error for programs: its code, its facts by name, and the hint."""
+    return {"code": code, "message": message, "facts": facts or {}, "help": hint}

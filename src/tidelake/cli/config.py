@@ -1,7 +1,7 @@
-"""Which lake is meant: the command line first, then the environment, then a file.
+"""The settings file. It names the lake where neither the command line nor the environment does.
 
-The file is that of `TIDELAKE_CONFIG`, else `tidelake.toml` in this folder, else `tidelake/config.toml` in the
-user's folder of settings:
+The file is the one that `TIDELAKE_CONFIG` names, else `tidelake.toml` in the current folder, else
+`tidelake/config.toml` in the user's settings folder:
 
     warehouse = "lake"          # a folder (relative to this file) or a URL
 
@@ -27,7 +27,7 @@ ENVIRONMENT = "TIDELAKE_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a file of settings says."""
+    """The content of a settings file."""
 
     warehouse: str | None = None
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -37,11 +37,11 @@ def settings_file(environment: Mapping[str, str], folder: Path) -> Path | None:
     """The file that is read, or None.
 
     Raises:
-        InvalidInputError: the named file is not there.
+        InvalidInputError: the named file does not exist.
     """
     if named := environment.get(ENVIRONMENT):
         if not Path(named).is_file():
-            raise InvalidInputError("file of settings does not exist", path=named, hint=f"fix {ENVIRONMENT}")
+            raise InvalidInputError("settings file does not exist", path=named, hint=f"fix {ENVIRONMENT}")
         return Path(named)
     home = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or "~").expanduser() / ".config")
     candidates = (folder / LOCAL_FILE, Path(home) / "tidelake" / "config.toml")
@@ -57,7 +57,7 @@ def read_settings(path: Path) -> Settings:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as cause:
-        raise InvalidInputError("file of settings cannot be read", path=path, hint="it must be valid TOML") from cause
+        raise InvalidInputError("settings file cannot be read", path=path, hint="it must be valid TOML") from cause
     unknown = sorted(set(document) - {"warehouse", "storage"})
     if unknown:
         raise InvalidInputError("setting is not known", path=path, key=unknown[0], hint="use warehouse and [storage]")

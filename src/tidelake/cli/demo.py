@@ -1,9 +1,10 @@
 """`tidelake demo`: the main job on a local lake, from an empty folder to three checked tables.
 
 First an append table: writes, a schema change, deletes, updates, a compaction, time travel. Then a primary-key table:
-upserts, deletions, why a key shows what it shows, the levels before and after a compaction, and that no row changed by
-it. Last a change stream: a consumer follows a table while rows are written, updated, merged, deleted and compacted, and
-what it was told adds up to the table. Writes, reads and compactions are jobs of a local Spark, or run in this process.
+upserts, deletions, the versions of one key, the levels before and after a compaction, and that no row changed by it.
+Then a change stream: a consumer follows a table while rows are written, updated, merged, deleted and compacted, and
+the changes that it gets add up to the table. Writes, reads and compactions run on a local Spark, or in this process.
+Last, on Spark only, two streams: see `demo_stream`.
 Every figure that is printed is read back from a table.
 """
 
@@ -18,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import tidelake
 from tidelake.cli.output import print_json, result_text, say, show_report, show_table
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelake.catalog.filesystem import Lake
+    from tidelake.catalog.lake import Lake
+    from tidelake.cli.demo_stream import StreamStory
 
 _DAYS = ("2026-11-13", "2026-11-14", "2026-11-15")
 _WRITES = 7
@@ -41,8 +43,8 @@ _LEVELS = ("level", "files", "runs", "rows", "deletes", "bytes", "read_amplifica
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """Where the jobs run: in a session of Spark, or without one in this process."""
+class _Runner:
+    """Where the jobs run: in a Spark session, or in this process."""
 
     session: Any | None = None
 
@@ -51,7 +53,7 @@ class _Way:
         return "process" if self.session is None else "spark"
 
     def data(self, rows: list[dict[str, object]], columns: str) -> Any:
-        """Rows to write: a frame of one task, so that both ways make the same files, or the rows as they are."""
+        """Rows to write: a frame of one task, so that Spark writes the files that this process would, or a list."""
         return rows if self.session is None else self.session.createDataFrame(rows, columns).coalesce(1)
 
     def compact(self, table: Table, *, full: bool = False) -> CommitResult:
@@ -86,13 +88,13 @@ class _Customers:
     why_before: str
     why_after: str
     same: bool
-    """Whether the merged rows were the same before and after, and are still there at the older snapshot."""
+    """Whether the rows were the same before and after, and the older snapshot still has them."""
     watched: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """What a consumer was told of a table while it changed."""
+    """The changes that a consumer got while a table changed."""
 
     table: Table
     steps: list[tuple[str, str]]
@@ -105,7 +107,7 @@ def run_demo(path: str | None, *, as_json: bool, spark: bool = True) -> None:
     """Run the demo in a folder, or in a temporary one that is removed afterwards; on Spark where that is installed.
 
     Raises:
-        InvalidInputError: the folder holds something already.
+        InvalidInputError: the folder is not empty.
     """
     if path is None:
         with tempfile.TemporaryDirectory(prefix="tidelake-demo-") as folder:
@@ -124,28 +126,36 @@ def run_demo(path: str | None, *, as_json: bool, spark: bool = True) -> None:
 
 def _run(folder: str, *, as_json: bool, spark: bool) -> None:
     lake = tidelake.connect(folder)
-    way = _started(lake, quiet=as_json) if spark else _Way()
+    runner = _start_spark(lake, quiet=as_json) if spark else _Runner()
     if as_json:
-        _as_json(_orders(lake, way), _customers(lake, way), _stock(lake, way), way, folder=lake.location)
+        stories = _orders(lake, runner), _customers(lake, runner), _stock(lake, runner)
+        streams = None if runner.session is None else _run_streams(lake)
+        _as_json(*stories, streams, runner, folder=lake.location)
         return
     say("1. An append table keeps every row that is written.")
     say("")
-    sound = _show_orders(_orders(lake, way))
+    sound = _show_orders(_orders(lake, runner))
     say("")
     say("2. A primary-key table keeps one row per key. Writing is an upsert.")
     say("")
-    sound = _show_customers(_customers(lake, way)) and sound
+    sound = _show_customers(_customers(lake, runner)) and sound
     say("")
-    say("3. A change stream tells every change once, with the row before and the row after.")
+    say("3. A change stream has every change once, with the row before and the row after it.")
     say("")
-    if not (_show_stock(_stock(lake, way)) and sound):
+    sound = _show_stock(_stock(lake, runner)) and sound
+    if runner.session is not None:
+        say("")
+        say("4. Streams write every batch exactly once, whatever dies in between.")
+        say("")
+        sound = _show_streams(_run_streams(lake)) and sound
+    if not sound:
         sys.exit(2)
 
 
-def _started(lake: Lake, *, quiet: bool) -> _Way:
-    """A local Spark; this process where Spark or Java is not installed."""
+def _start_spark(lake: Lake, *, quiet: bool) -> _Runner:
+    """Start a local Spark; use this process if Spark or Java is not installed."""
     if not quiet:
-        say("Starting a local Spark; --no-spark does without it.")
+        say("Starting a local Spark; use --no-spark to run without it.")
         say("")
     try:
         session = tidelake.spark(lake, app="tidelake demo")
@@ -156,16 +166,16 @@ def _started(lake: Lake, *, quiet: bool) -> _Way:
             say(f"{error}")
             say("The demo runs in this process instead.")
             say("")
-        return _Way()
+        return _Runner()
     session.sparkContext.setLogLevel("ERROR")
-    return _Way(session)
+    return _Runner(session)
 
 
 # ------------------------------------------------------------------------------------------------ append
 
 
-def _orders(lake: Lake, way: _Way) -> _Orders:
-    told: list[tuple[str, str]] = []
+def _orders(lake: Lake, runner: _Runner) -> _Orders:
+    steps: list[tuple[str, str]] = []
     orders = lake.create_table(
         "shop.orders",
         {"id": "BIGINT NOT NULL", "status": "STRING", "amount": "DECIMAL(10,2)", "dt": "STRING"},
@@ -173,23 +183,23 @@ def _orders(lake: Lake, way: _Way) -> _Orders:
         options={"manifest.merge-min-count": "5"},
         comment="what people ordered",
     )
-    told.append(("create", f"{orders.name}, partitioned by {', '.join(orders.partition_by)}"))
+    steps.append(("create", f"{orders.name}, partitioned by {', '.join(orders.partition_by)}"))
     for number in range(_WRITES):
-        orders.write(way.data(_order_rows(number), _ORDER), commit_user="demo", identifier=number + 1)
-    told.append(("write", f"{_WRITES} commits, {orders.count()} rows"))
-    again = orders.write(way.data(_order_rows(_WRITES - 1), _ORDER), commit_user="demo", identifier=_WRITES)
-    told.append(("write again", f"commit {_WRITES} a second time: repeated={again.repeated}, {orders.count()} rows"))
+        orders.write(runner.data(_order_rows(number), _ORDER), commit_user="demo", identifier=number + 1)
+    steps.append(("write", f"{_WRITES} commits, {orders.count()} rows"))
+    again = orders.write(runner.data(_order_rows(_WRITES - 1), _ORDER), commit_user="demo", identifier=_WRITES)
+    steps.append(("write again", f"commit {_WRITES} a second time: repeated={again.repeated}, {orders.count()} rows"))
     orders = orders.alter(add={"note": "STRING"})
-    told.append(("alter", f"column note added, schema {orders.schema.id}"))
+    steps.append(("alter", f"column note added, schema {orders.schema.id}"))
     deleted = orders.delete("id % 10 = 0")
-    told.append(("delete", f"{deleted.rows} rows, {orders.count()} left"))
+    steps.append(("delete", f"{deleted.rows} rows, {orders.count()} left"))
     updated = orders.update({"status": "'paid'", "note": "concat('order ', cast(id as string))"}, "id < 5")
-    told.append(("update", f"{updated.rows} rows"))
+    steps.append(("update", f"{updated.rows} rows"))
     before = orders.files().num_rows
-    compacted = way.compact(orders)
-    told.append(("compact", f"{before} files became {orders.files().num_rows}, {orders.count()} rows as before"))
-    told.append(("travel", f"{orders.at(snapshot=1).count()} rows at snapshot 1, {orders.count()} now"))
-    return _Orders(orders, told, compacted)
+    compacted = runner.compact(orders)
+    steps.append(("compact", f"{before} files became {orders.files().num_rows}, {orders.count()} rows as before"))
+    steps.append(("travel", f"{orders.at(snapshot=1).count()} rows at snapshot 1, {orders.count()} now"))
+    return _Orders(orders, steps, compacted)
 
 
 def _order_rows(number: int) -> list[dict[str, object]]:
@@ -203,8 +213,8 @@ def _order_rows(number: int) -> list[dict[str, object]]:
 # ------------------------------------------------------------------------------------------------ primary key
 
 
-def _customers(lake: Lake, way: _Way) -> _Customers:
-    told: list[tuple[str, str]] = []
+def _customers(lake: Lake, runner: _Runner) -> _Customers:
+    steps: list[tuple[str, str]] = []
     # The trigger is raised, so that the compaction waits until it is asked for and its levels can be shown.
     customers = lake.create_table(
         "shop.customers",
@@ -213,31 +223,31 @@ def _customers(lake: Lake, way: _Way) -> _Customers:
         options={"bucket": "1", "num-sorted-run.compaction-trigger": "10", "num-levels": "6"},
         comment="who buys, one row each",
     )
-    told.append(("create", f"{customers.name}, primary key {', '.join(customers.primary_key)}, 1 bucket"))
-    customers.write(way.data(_customer_rows(range(_CUSTOMERS), visits=1), _CUSTOMER))
-    way.compact(customers, full=True)
-    told.append(("load", f"{customers.count():,} rows"))
+    steps.append(("create", f"{customers.name}, primary key {', '.join(customers.primary_key)}, 1 bucket"))
+    customers.write(runner.data(_customer_rows(range(_CUSTOMERS), visits=1), _CUSTOMER))
+    runner.compact(customers, full=True)
+    steps.append(("load", f"{customers.count():,} rows"))
     for number in range(1, _UPSERTS + 1):
-        customers.write(way.data(_customer_rows(range(0, 100 * number, 2), visits=number + 1), _CUSTOMER))
-    told.append(("upsert", f"{counted(_UPSERTS, 'commit')} with known keys, still {customers.count():,} rows"))
-    customers.write(way.data([{"id": 1, "rowkind": "-D"}, {"id": 3, "rowkind": "-D"}], "id bigint, rowkind string"))
-    told.append(("delete by key", f"rows of the kind -D for 2 keys, {customers.count():,} left"))
+        customers.write(runner.data(_customer_rows(range(0, 100 * number, 2), visits=number + 1), _CUSTOMER))
+    steps.append(("upsert", f"{pluralize(_UPSERTS, 'commit')} with known keys, still {customers.count():,} rows"))
+    customers.write(runner.data([{"id": 1, "rowkind": "-D"}, {"id": 3, "rowkind": "-D"}], "id bigint, rowkind string"))
+    steps.append(("delete by key", f"rows of the kind -D for 2 keys, {customers.count():,} left"))
     deleted = customers.delete("id >= 1990")
-    told.append(("delete by condition", f"{deleted.rows} rows, {customers.count():,} left"))
-    told.append(("read", f"{way.count(customers, 'visits > 1')} customers came back"))
+    steps.append(("delete by condition", f"{deleted.rows} rows, {customers.count():,} left"))
+    steps.append(("read", f"{runner.count(customers, 'visits > 1')} customers came back"))
     before, why_before = customers.inspect.lsm(), str(customers.why({"id": _WATCHED}))
     uncompacted = customers.latest_snapshot()
     rows = customers.to_arrow(order_by="id")
-    way.compact(customers, full=True)
+    runner.compact(customers, full=True)
     assert uncompacted is not None
     same = rows == customers.to_arrow(order_by="id") == customers.at(snapshot=uncompacted.id).to_arrow(order_by="id")
     files = sum(before.column("files").to_pylist())
-    told.append(("compact", f"{counted(files, 'file')} became {counted(customers.files().num_rows, 'file')}"))
-    told.append(("compare", f"rows before and after are the same: {same}"))
-    told.append(("travel", f"{customers.at(snapshot=1).count():,} rows at snapshot 1, {customers.count():,} now"))
+    steps.append(("compact", f"{pluralize(files, 'file')} became {pluralize(customers.files().num_rows, 'file')}"))
+    steps.append(("compare", f"rows before and after are the same: {same}"))
+    steps.append(("travel", f"{customers.at(snapshot=1).count():,} rows at snapshot 1, {customers.count():,} now"))
     return _Customers(
         customers,
-        told,
+        steps,
         before,
         why_before,
         str(customers.why({"id": _WATCHED})),
@@ -253,10 +263,10 @@ def _customer_rows(ids: range, *, visits: int) -> list[dict[str, object]]:
 # ------------------------------------------------------------------------------------------------ changes
 
 
-def _stock(lake: Lake, way: _Way) -> _Stock:
+def _stock(lake: Lake, runner: _Runner) -> _Stock:
     import pyarrow as pa
 
-    told: list[tuple[str, str]] = []
+    steps: list[tuple[str, str]] = []
     stock = lake.create_table(
         "shop.stock",
         {"item": "STRING NOT NULL", "pieces": "INT"},
@@ -264,8 +274,8 @@ def _stock(lake: Lake, way: _Way) -> _Stock:
         options={"bucket": "1", "changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
         comment="what is left, with a changelog",
     )
-    told.append(("create", f"{stock.name}, changelog-producer=lookup, deletion vectors"))
-    heard: list[pa.Table] = []
+    steps.append(("create", f"{stock.name}, changelog-producer=lookup, deletion vectors"))
+    received: list[pa.Table] = []
 
     def follow(step: str, what: str) -> None:
         """Go on where the consumer stopped, up to the newest snapshot."""
@@ -275,10 +285,10 @@ def _stock(lake: Lake, way: _Way) -> _Stock:
                 found = change.to_arrow()
                 rows += found.num_rows
                 number = pa.array([change.snapshot_id] * found.num_rows, pa.int64())
-                heard.append(found.add_column(0, "snapshot", number))
-        told.append((step, f"{what}; the consumer is told {counted(rows, 'change')}"))
+                received.append(found.add_column(0, "snapshot", number))
+        steps.append((step, f"{what}; the consumer gets {pluralize(rows, 'change')}"))
 
-    stock.write(way.data([{"item": name, "pieces": 10} for name in ("apple", "pear", "plum")], _STOCK))
+    stock.write(runner.data([{"item": name, "pieces": 10} for name in ("apple", "pear", "plum")], _STOCK))
     follow("write", "3 items")
     stock.update({"pieces": "pieces - 1"}, "item = 'pear'")
     follow("update", "1 row")
@@ -288,9 +298,9 @@ def _stock(lake: Lake, way: _Way) -> _Stock:
     follow("merge", f"{merged.deleted} deleted, {merged.inserted} inserted")
     stock.delete("item = 'plum'")
     follow("delete", "1 row")
-    way.compact(stock, full=True)
+    runner.compact(stock, full=True)
     follow("compact", "nothing but files changed")
-    changes = pa.concat_tables(heard)
+    changes = pa.concat_tables(received)
     rows: dict[str, object] = {}
     for each in changes.to_pylist():
         if each["rowkind"] in ("+I", "+U"):
@@ -298,19 +308,30 @@ def _stock(lake: Lake, way: _Way) -> _Stock:
         else:
             rows.pop(each["item"], None)
     same = rows == {each["item"]: each["pieces"] for each in stock.to_arrow().to_pylist()}
-    told.append(("compare", f"the changes add up to the {counted(stock.count(), 'row')} of the table: {same}"))
-    return _Stock(stock, told, changes, same)
+    steps.append(("compare", f"the changes add up to the {pluralize(stock.count(), 'row')} of the table: {same}"))
+    return _Stock(stock, steps, changes, same)
 
 
-# ------------------------------------------------------------------------------------------------ telling
+# ------------------------------------------------------------------------------------------------ streams
 
 
-def _as_json(orders: _Orders, customers: _Customers, stock: _Stock, way: _Way, *, folder: str) -> None:
+def _run_streams(lake: Lake) -> StreamStory:
+    from tidelake.cli.demo_stream import run_streams
+
+    return run_streams(lake)
+
+
+# ------------------------------------------------------------------------------------------------ output
+
+
+def _as_json(
+    orders: _Orders, customers: _Customers, stock: _Stock, streams: StreamStory | None, runner: _Runner, *, folder: str
+) -> None:
     table, keyed = orders.table, customers.table
     print_json(
         {
             "lake": folder,
-            "engine": way.name,
+            "engine": runner.name,
             "snapshots": table.inspect.snapshots().to_pylist(),
             "manifests": table.inspect.manifests().to_pylist(),
             "partitions": table.inspect.partitions().to_pylist(),
@@ -328,6 +349,15 @@ def _as_json(orders: _Orders, customers: _Customers, stock: _Stock, way: _Way, *
                 "changes": stock.changes.to_pylist(),
                 "same_rows": stock.same,
                 "ok": stock.table.check(deep=True).ok,
+            },
+            "streams": None
+            if streams is None
+            else {
+                "orders": streams.orders.count(),
+                "customers": streams.totals.count(),
+                "killed": streams.killed,
+                "same_totals": streams.same,
+                "ok": streams.orders.check(deep=True).ok and streams.totals.check(deep=True).ok,
             },
         }
     )
@@ -371,8 +401,15 @@ def _show_customers(story: _Customers) -> bool:
 
 def _show_stock(story: _Stock) -> bool:
     _show_steps(story.steps)
-    show_table(story.changes, title="what the consumer was told", as_json=False, whole=True, boxed=True)
+    show_table(story.changes, title="what the consumer got", as_json=False, whole=True, boxed=True)
     return _show_check(story.table) and story.same
+
+
+def _show_streams(story: StreamStory) -> bool:
+    _show_steps(story.steps)
+    largest = story.totals.to_arrow(order_by=[("amount", "desc")], limit=3)
+    show_table(largest, title="the largest totals", as_json=False, whole=True, boxed=True)
+    return _show_check(story.orders) and _show_check(story.totals) and story.same
 
 
 def _show_check(table: Table) -> bool:

@@ -1,4 +1,4 @@
-"""`tidelake doctor`: what this machine has, and whether the storage can carry safe commits."""
+"""`tidelake doctor`: which dependencies this machine has, and whether commits to the storage are safe."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import islice
+from typing import Final
 
 import tidelake
 from tidelake.cli.output import print_json, say
 from tidelake.cli.place import require_lake
+from tidelake.options.capabilities import refused_options
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9.]+)(?:\s*;\s*(.*))?")
+_TABLES_MAX: Final = 100
 _PYTHON_BELOW = re.compile(r"python_version < ['\"]([0-9.]+)['\"]")
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """A dependency and the oldest release of it that is promised to work."""
+    """A dependency and its oldest supported release."""
 
     name: str
     floor: str
@@ -32,7 +36,7 @@ def parse_needed(requirements: Iterable[str], python: tuple[int, ...] = sys.vers
     found: dict[str, Needed] = {}
     for text in requirements:
         matched = _REQUIREMENT.fullmatch(text.strip())
-        if matched is None:  # another set of extras of our own
+        if matched is None:  # one of our own extras
             continue
         name, floor, marker = matched[1], matched[2], matched[3] or ""
         below = _PYTHON_BELOW.search(marker)
@@ -42,7 +46,7 @@ def parse_needed(requirements: Iterable[str], python: tuple[int, ...] = sys.vers
 
 
 def judge_version(needed: Needed, installed: str | None) -> tuple[bool, str]:
-    """Whether an installed release, if any, will do, and what to say of it."""
+    """Whether an installed release, if any, is new enough, and a text about it."""
     if installed is None:
         return needed.optional, "not installed" + (" (optional)" if needed.optional else "")
     if _release(installed) < _release(needed.floor):
@@ -59,17 +63,19 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: bool) -> bool:
-    """Print the findings; True if nothing needed is missing."""
+    """Print the findings; return whether nothing that is required is missing or too old."""
     rows: list[tuple[str, bool, str]] = [
         ("tidelake", True, tidelake.__version__),
         ("python", sys.version_info >= (3, 11), platform.python_version()),
     ]
     needed = parse_needed(metadata.requires("tidelake") or ())
-    rows += [(each.name, *judge_version(each, _installed(each.name))) for each in needed.values()]
+    rows += [(each.name, *judge_version(each, _find_release(each.name))) for each in needed.values()]
     java = shutil.which("java")
     rows.append(("java", True, java or "not found (only Spark needs it)"))
     if location:
         rows.append(("storage", *_storage(location, storage)))
+        if rows[-1][1]:
+            rows.append(("options", True, _refused_options(tidelake.connect(location, storage=storage))))
     ok = all(good for _, good, _ in rows)
     if as_json:
         print_json({"ok": ok, "checks": [{"name": n, "ok": good, "detail": d} for n, good, d in rows]})
@@ -79,7 +85,7 @@ def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: 
     return ok
 
 
-def _installed(name: str) -> str | None:
+def _find_release(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -96,3 +102,16 @@ def _storage(location: str, storage: Mapping[str, object]) -> tuple[bool, str]:
     except tidelake.TidelakeError as error:
         return False, str(error)
     return True, f"{location}: exclusive create works"
+
+
+def _refused_options(lake: tidelake.Lake) -> str:
+    """The options of tables that tidelake does not honour. Only the first tables: each costs a read of its schema."""
+    names = (f"{database}.{table}" for database in lake.databases() for table in lake.tables(database))
+    found: list[str] = []
+    for name in islice(names, _TABLES_MAX):
+        try:
+            options = lake.table(name).schema.options
+        except tidelake.TidelakeError:
+            continue  # `tidelake check` reports what is wrong with this table
+        found += [f"{name}: {key} ({refused.reason})" for key, refused in refused_options(options)]
+    return "; ".join(found) or f"none that is refused in the first {_TABLES_MAX} tables"

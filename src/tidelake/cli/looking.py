@@ -1,4 +1,4 @@
-"""Commands that look: databases, tables, columns, rows, what a read would do, why a key shows what it shows."""
+"""Commands that only read: databases, tables, columns, rows, what a read would do, why a key has its row."""
 
 from __future__ import annotations
 
@@ -6,61 +6,61 @@ import click
 
 import tidelake
 from tidelake.cli.place import (
-    Place,
+    CommonOptions,
     example,
     open_at,
     open_lake,
     open_named,
     pairs,
-    pass_place,
+    pass_common_options,
     require_lake,
     split_names,
-    with_place,
+    with_common_options,
     with_point,
 )
 
 
 @click.command(epilog=example("-w lake ls shop"))
 @click.argument("database", required=False)
-@with_place
-@pass_place
-def ls(place: Place, database: str | None) -> None:
+@with_common_options
+@pass_common_options
+def ls(common: CommonOptions, database: str | None) -> None:
     """List databases, or the tables of one."""
     from tidelake.cli.output import note, show_names
 
-    lake = open_lake(place)
+    lake = open_lake(common)
     require_lake(lake)
     if database and database not in (known := lake.databases()):
-        hint = f"databases are {', '.join(known[:20])}" if known else "there is nothing in this lake yet"
+        hint = f"databases are {', '.join(known[:20])}" if known else "this lake has no database yet"
         raise tidelake.NotFoundError(
             "database does not exist", code="database-not-found", database=database, lake=lake.location, hint=hint
         )
     names = lake.tables(database) if database else lake.databases()
-    show_names(names, as_json=place.as_json)
+    show_names(names, as_json=common.as_json)
     if not names:
         note(f"no table in database {database}" if database else f"no database in {lake.location}")
 
 
 @click.command(epilog=example("-w lake show shop.sales"))
 @click.argument("table", required=False)
-@with_place
-@pass_place
-def show(place: Place, table: str | None) -> None:
+@with_common_options
+@pass_common_options
+def show(common: CommonOptions, table: str | None) -> None:
     """Show a table at a glance: columns, keys, size and last commit."""
     from tidelake.cli.output import show_overview
 
-    show_overview(open_named(place, table), as_json=place.as_json)
+    show_overview(open_named(common, table), as_json=common.as_json)
 
 
 @click.command(epilog=example("-w lake schema shop.sales"))
 @click.argument("table", required=False)
-@with_place
-@pass_place
-def schema(place: Place, table: str | None) -> None:
+@with_common_options
+@pass_common_options
+def schema(common: CommonOptions, table: str | None) -> None:
     """Show columns, keys and options."""
     from tidelake.cli.output import show_schema
 
-    show_schema(open_named(place, table), as_json=place.as_json)
+    show_schema(open_named(common, table), as_json=common.as_json)
 
 
 @click.command(epilog=example("-w lake head shop.sales -n 5 --where \"status = 'new'\" --at 3"))
@@ -68,19 +68,19 @@ def schema(place: Place, table: str | None) -> None:
 @click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many rows.")
 @click.option("--columns", help="Names, separated by commas.")
 @click.option("--where", help="A SQL condition.")
-@click.option("--order-by", help='Columns, separated by commas; "amount desc" turns the order.')
+@click.option("--order-by", help='Columns, separated by commas; "amount desc" is descending.')
 @with_point
-@with_place
-@pass_place
+@with_common_options
+@pass_common_options
 def head(
-    place: Place, table: str | None, limit: int, columns: str | None, where: str | None, order_by: str | None
+    common: CommonOptions, table: str | None, limit: int, columns: str | None, where: str | None, order_by: str | None
 ) -> None:
     """Print the first rows."""
     from tidelake.cli.output import show_table
 
-    handle = open_at(place, table)
+    handle = open_at(common, table)
     rows = handle.to_arrow(columns=split_names(columns), where=where, limit=limit, order_by=split_names(order_by))
-    show_table(rows, title=handle.name, as_json=place.as_json, whole=True)
+    show_table(rows, title=handle.name, as_json=common.as_json, whole=True)
 
 
 @click.command(epilog=example('-w lake explain shop.sales --where "id = 7"'))
@@ -88,14 +88,14 @@ def head(
 @click.option("--columns", help="Names, separated by commas.")
 @click.option("--where", help="A SQL condition.")
 @with_point
-@with_place
-@pass_place
-def explain(place: Place, table: str | None, columns: str | None, where: str | None) -> None:
-    """Say what a read would open and skip, and whether it has to merge. Reads no row."""
+@with_common_options
+@pass_common_options
+def explain(common: CommonOptions, table: str | None, columns: str | None, where: str | None) -> None:
+    """Show which files a read would open and skip, and whether it has to merge. Reads no rows."""
     from tidelake.cli.output import print_json, say
 
-    scan = open_at(place, table).scan(columns=split_names(columns), where=where)
-    if not place.as_json:
+    scan = open_at(common, table).scan(columns=split_names(columns), where=where)
+    if not common.as_json:
         for line in scan.explain().splitlines():
             say(line)
         return
@@ -120,15 +120,15 @@ def explain(place: Place, table: str | None, columns: str | None, where: str | N
 @click.argument("table", required=False)
 @click.option("--key", "given", multiple=True, metavar="COLUMN=VALUE", help="One for each column of the primary key.")
 @with_point
-@with_place
-@pass_place
-def why(place: Place, table: str | None, given: tuple[str, ...]) -> None:
-    """Show every version of one key, where it lies, and the row that they make."""
+@with_common_options
+@pass_common_options
+def why(common: CommonOptions, table: str | None, given: tuple[str, ...]) -> None:
+    """Show every version of one key, the file it is stored in, and the row that they merge to."""
     from tidelake.cli.output import print_json, say, showable
 
-    handle = open_at(place, table)
+    handle = open_at(common, table)
     found = handle.why(pairs(given, "key", "COLUMN=VALUE"))
-    if place.as_json:
+    if common.as_json:
         print_json(
             {
                 "key": dict(found.key),

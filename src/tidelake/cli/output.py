@@ -1,6 +1,6 @@
-"""How answers look: tables on a terminal, aligned plain text in a pipe, JSON for programs.
+"""How results are printed: tables on a terminal, aligned plain text in a pipe, JSON for programs.
 
-Invariant: what a table holds never steers the terminal. Every foreign text passes `plain`, and none is read as markup.
+Invariant: text stored in a table never controls the terminal. All of it passes `plain`, and none is read as markup.
 JSON is strict: numbers that JSON does not have (NaN, infinities) are written as texts.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelake.cli import warnings_seen
 from tidelake.io.secrets import redact
-from tidelake.notebook import counted, plain
+from tidelake.notebook import plain, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ _SHORT = {
 }
 """Headings where a terminal is too narrow for the names of the format."""
 _LEAST = ("schema_id", "watermark", "commit_user", "creation_time", "last_update_time", "operation", "level")
-"""Columns that a terminal which is still too narrow does without, the least telling first."""
+"""Columns that are left out where a terminal is still too narrow, the least important first."""
 _UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?")
 _WIDTH = 160
@@ -85,7 +85,7 @@ _FOLDED = 8
 
 
 def console() -> Console:
-    """A console for pictures; of a fixed width when the output is no terminal."""
+    """A console for tables and trees; of a fixed width if the output is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False)
@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people on standard error, so that it never gets into an answer."""
+    """A line for people on standard error, so that it is never part of a result."""
     sys.stderr.write(f"{plain(text)}\n")
 
 
@@ -170,7 +170,7 @@ def show_table(
     on_terminal = sys.stdout.isatty() and boxed is None
     headings = [plain(name) for name in names]
     if on_terminal and columns and _width(headings, cells) > console().width:
-        names, headings, cells = _narrowed(names, cells, console().width)
+        names, headings, cells = _fit_width(names, cells, console().width)
     draws = boxed or (on_terminal and not _only_lines_fit(headings, cells))
     fitting = _count_fitting(headings, cells, console().width) if draws else len(names)
     if fitting < len(names) and wraps:
@@ -220,9 +220,9 @@ def _width(names: list[str], cells: list[list[str]]) -> int:
     return text + 2 * (len(names) - 1)
 
 
-def _narrowed(names: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[str], list[list[str]]]:
-    """The columns with short headings and cells, and of them those that fit."""
-    short = [[_shortened(name, text) for text in column] for name, column in zip(names, cells, strict=True)]
+def _fit_width(names: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[str], list[list[str]]]:
+    """Shorten headings and cells, and leave columns out until the rest fits the width."""
+    short = [[_shorten_cell(name, text) for text in column] for name, column in zip(names, cells, strict=True)]
     kept = dict(zip(names, short, strict=True))
     for least in (*_LEAST, None):
         headings = [_SHORT.get(name, name) for name in kept]
@@ -234,7 +234,7 @@ def _narrowed(names: list[str], cells: list[list[str]], width: int) -> tuple[lis
     return list(kept), headings, list(kept.values())
 
 
-def _shortened(name: str, text: str) -> str:
+def _shorten_cell(name: str, text: str) -> str:
     if name == "file_path":
         text = text.rpartition("/")[2]
     return _UUID.sub(r"\1…", _MOMENT.sub(r"\1 \2", text))
@@ -248,8 +248,8 @@ def _show_lines(names: list[str], cells: list[list[str]]) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def tell_debt(levels: pa.Table) -> None:
-    """What reads of a primary-key table merge, and what its compactions owe, below a picture of its levels."""
+def show_debt(levels: pa.Table) -> None:
+    """Print how many runs a read merges, and what compactions that are due would rewrite."""
     if not levels.num_rows:
         return
     import pyarrow.compute as pc
@@ -260,7 +260,7 @@ def tell_debt(levels: pa.Table) -> None:
     runs = pc.max(buckets.column("sorted_runs_max")).as_py()
     debt = pc.sum(buckets.column("compaction_debt_bytes_max")).as_py()
     due = f"compactions that are due would rewrite {debt:,} bytes" if debt else "no compaction is due"
-    note(f"{counted(buckets.num_rows, 'bucket')}, at most {counted(runs, 'sorted run')} in one; {due}")
+    note(f"{pluralize(buckets.num_rows, 'bucket')}, at most {pluralize(runs, 'sorted run')} in one; {due}")
 
 
 def _right(table: pa.Table, name: str) -> bool:
@@ -325,7 +325,7 @@ def show_schema(table: Table, *, as_json: bool) -> None:
     schema = table.schema
     options = redact(table.options)
     if as_json:
-        from tidelake.spec.schema import schema_to_json
+        from tidelake.spec.schemas.schema import schema_to_json
 
         print_json({**json.loads(schema_to_json(schema)), "options": options})
         return
@@ -372,7 +372,7 @@ def show_overview(table: Table, *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    levels = ", ".join(f"{counted(count, 'file')} on level {level}" for level, count in counts.items())
+    levels = ", ".join(f"{pluralize(count, 'file')} on level {level}" for level, count in counts.items())
     for name, value in {**facts, "levels": levels}.items():
         if value not in (None, [], {}, ""):
             for number, line in enumerate(_overview_lines(value)):
@@ -382,7 +382,7 @@ def show_overview(table: Table, *, as_json: bool) -> None:
 
 
 def _level_counts(files: pa.Table) -> dict[str, int]:
-    """How many files lie on each level."""
+    """How many files each level has."""
     import pyarrow.compute as pc
 
     counts = {each["values"]: each["counts"] for each in pc.value_counts(files.column("level")).to_pylist()}
@@ -401,7 +401,7 @@ def _overview_lines(value: object) -> list[str]:
 
 
 def show_result(result: CommitResult, *, as_json: bool, text: str | None = None) -> None:
-    """What a commit did, in these words or the usual ones; what failed after it goes to standard error."""
+    """Print what a commit did; warnings about what failed after it go to standard error."""
     if as_json:
         print_json(dataclasses.asdict(result))
     elif result.repeated:
@@ -417,7 +417,9 @@ def show_result(result: CommitResult, *, as_json: bool, text: str | None = None)
 def result_text(result: CommitResult) -> str:
     """What a commit did, in one line."""
     ids = ", ".join(map(str, result.snapshot_ids))
-    return f"snapshot {ids}: {counted(result.rows, 'row')} in {counted(result.files, 'file')}, {result.bytes:,} bytes"
+    return (
+        f"snapshot {ids}: {pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')}, {result.bytes:,} bytes"
+    )
 
 
 def compaction_facts(plan: CompactionPlan) -> dict[str, int]:
@@ -427,7 +429,7 @@ def compaction_facts(plan: CompactionPlan) -> dict[str, int]:
 
 @contextmanager
 def progress_bar(text: str, unit: str = "") -> Iterator[Callable[[int, int | None], None] | None]:
-    """A bar on a terminal, nothing elsewhere; on standard error, so that answers stay clean."""
+    """A progress bar if standard error is a terminal, nothing otherwise; standard output stays clean for results."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -438,11 +440,11 @@ def progress_bar(text: str, unit: str = "") -> Iterator[Callable[[int, int | Non
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=None, done="")
 
-        def tell(done: int, total: int | None = None) -> None:
+        def report(done: int, total: int | None = None) -> None:
             of = f" of {total:,}" if total else ""
             bar.update(task, completed=done, total=total, done=f"{done:,}{of} {unit}")
 
-        yield tell
+        yield report
 
 
 def show_report(report: CheckReport, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands for what names or holds snapshots: tags, branches, consumers."""
+"""Commands for tags, branches and consumers, which keep snapshots from expiring."""
 
 from __future__ import annotations
 
@@ -6,62 +6,62 @@ import click
 
 import tidelake
 from tidelake.cli.place import (
+    CommonOptions,
     InOrder,
-    Place,
     Proposal,
-    agreed,
+    confirm_proposal,
     example,
     open_named,
     pairs,
-    pass_place,
+    pass_common_options,
     table_and,
+    with_common_options,
     with_consent,
-    with_place,
 )
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
 
 
-def _show(place: Place, table: str | None, name: str) -> None:
+def _show(common: CommonOptions, table: str | None, name: str, *, title: str | None = None) -> None:
     from tidelake.cli.output import show_table
 
-    handle = open_named(place, table)
-    title = f"{handle.name}${name}"
-    show_table(getattr(handle.inspect, name)(), title=title, as_json=place.as_json)
+    handle = open_named(common, table)
+    shown = getattr(handle.inspect, name)()
+    show_table(shown, title=f"{handle.name}${title or name}", as_json=common.as_json)
 
 
 # ------------------------------------------------------------------------------------------------ tags
 
 
 @click.group(cls=InOrder, epilog=example("-w lake tag create shop.users before-the-sale"))
-@with_place
+@with_common_options
 def tag() -> None:
-    """Name snapshots, so that they outlive their expiry: list, create, rename, delete."""
+    """Name snapshots, so that they are kept: list, create, rename, delete."""
 
 
 @tag.command("list", epilog=example("-w lake tag list shop.users"))
 @click.argument("table", required=False)
-@with_place
-@pass_place
-def tag_list(place: Place, table: str | None) -> None:
+@with_common_options
+@pass_common_options
+def tag_list(common: CommonOptions, table: str | None) -> None:
     """List the tags with their snapshots."""
-    _show(place, table, "tags")
+    _show(common, table, "tags")
 
 
 @tag.command("create", epilog=example("-w lake tag create shop.users monthly --at 12 --keep '90 d'"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
 @click.option("--at", "snapshot", type=int, help="The snapshot to name; the newest by default.")
-@click.option("--keep", help="How long the tag lives, such as '90 d'; without it until it is deleted.")
-@with_place
-@pass_place
-def tag_create(place: Place, names: tuple[str, ...], snapshot: int | None, keep: str | None) -> None:
+@click.option("--keep", help="How long the tag is kept, such as '90 d'; by default until it is deleted.")
+@with_common_options
+@pass_common_options
+def tag_create(common: CommonOptions, names: tuple[str, ...], snapshot: int | None, keep: str | None) -> None:
     """Give a snapshot a name."""
     from tidelake.cli.output import print_json, say
 
-    table, (name,) = table_and(place, names, "NAME")
-    handle = open_named(place, table)
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
     made = handle.create_tag(name, snapshot, keep)
     at = handle.tags()[made]
-    if place.as_json:
+    if common.as_json:
         print_json({"table": handle.name, "tag": made, "snapshot_id": at})
     else:
         say(f"tag {made} is snapshot {at}")
@@ -69,16 +69,16 @@ def tag_create(place: Place, names: tuple[str, ...], snapshot: int | None, keep:
 
 @tag.command("rename", epilog=example("-w lake tag rename shop.users monthly november"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME NEW")
-@with_place
-@pass_place
-def tag_rename(place: Place, names: tuple[str, ...]) -> None:
+@with_common_options
+@pass_common_options
+def tag_rename(common: CommonOptions, names: tuple[str, ...]) -> None:
     """Give a tag another name."""
     from tidelake.cli.output import print_json, say
 
-    table, (name, new) = table_and(place, names, "NAME", "NEW")
-    handle = open_named(place, table)
+    table, (name, new) = table_and(common, names, "NAME", "NEW")
+    handle = open_named(common, table)
     handle.rename_tag(name, new)
-    if place.as_json:
+    if common.as_json:
         print_json({"table": handle.name, "tag": new, "was": name})
     else:
         say(f"tag {name} is called {new} now")
@@ -87,29 +87,29 @@ def tag_rename(place: Place, names: tuple[str, ...]) -> None:
 @tag.command("delete", epilog=example("-w lake tag delete shop.users monthly --plan"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
 @with_consent
-@with_place
-@pass_place
-def tag_delete(place: Place, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
-    """Delete a tag, with the files that only it holds."""
+@with_common_options
+@pass_common_options
+def tag_delete(common: CommonOptions, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
+    """Delete a tag and the files that only it uses."""
     from tidelake.cli.output import print_json, say
 
-    table, (name,) = table_and(place, names, "NAME")
-    handle = open_named(place, table)
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
     plan = handle.delete_tag(name, plan_only=True)
     at = handle.tags()[name]
     files = {"data_files": len(plan.files.data), "metadata_files": len(plan.files.metadata)}
-    undo = f"`tidelake tag create … {name} --at {at}` makes it again as long as the snapshot is kept"
+    undo = f"`tidelake tag create … {name} --at {at}` creates it again as long as the snapshot exists"
     if plan.files.paths:
-        undo = f"this cannot be undone: nothing else holds snapshot {at}"
+        undo = f"this cannot be undone: nothing else keeps snapshot {at}"
     proposal = Proposal(
         {"table": handle.name, "tag": name, "snapshot_id": at, **files},
         f"deletes tag {name} of snapshot {at} with {plan.files}",
         undo,
     )
-    if not agreed(place, proposal, question="delete it?", plan_only=plan_only, yes=yes):
+    if not confirm_proposal(common, proposal, question="delete it?", plan_only=plan_only, yes=yes):
         return
     handle.delete_tag(name)
-    if place.as_json:
+    if common.as_json:
         print_json({**proposal.facts, "done": True})
     else:
         say(f"tag {name} is deleted")
@@ -119,9 +119,9 @@ def tag_delete(place: Place, names: tuple[str, ...], plan_only: bool, yes: bool)
 
 
 @click.group(cls=InOrder, epilog=example("-w lake branch create shop.users trial --tag before-the-sale"))
-@with_place
+@with_common_options
 def branch() -> None:
-    """Second lines of snapshots: list, create, fast-forward, delete.
+    """Separate histories of a table: list, create, fast-forward, delete.
 
     Every command reads and writes a branch as TABLE$branch_NAME.
     """
@@ -129,26 +129,26 @@ def branch() -> None:
 
 @branch.command("list", epilog=example("-w lake branch list shop.users"))
 @click.argument("table", required=False)
-@with_place
-@pass_place
-def branch_list(place: Place, table: str | None) -> None:
+@with_common_options
+@pass_common_options
+def branch_list(common: CommonOptions, table: str | None) -> None:
     """List the branches."""
-    _show(place, table, "branches")
+    _show(common, table, "branches")
 
 
 @branch.command("create", epilog=example("-w lake branch create shop.users trial --at 12"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
-@click.option("--tag", "origin", help="Begin with what this tag holds.")
+@click.option("--tag", "origin", help="Begin with the snapshot of this tag.")
 @click.option("--at", "snapshot", type=int, help="Begin with this snapshot.")
-@with_place
-@pass_place
-def branch_create(place: Place, names: tuple[str, ...], origin: str | None, snapshot: int | None) -> None:
-    """Make a branch, empty unless --tag or --at says where it begins."""
+@with_common_options
+@pass_common_options
+def branch_create(common: CommonOptions, names: tuple[str, ...], origin: str | None, snapshot: int | None) -> None:
+    """Create a branch, empty unless --tag or --at says where it begins."""
     from tidelake.cli.output import print_json, say
 
-    table, (name,) = table_and(place, names, "NAME")
-    made = open_named(place, table).create_branch(name, tag=origin, snapshot=snapshot)
-    if place.as_json:
+    table, (name,) = table_and(common, names, "NAME")
+    made = open_named(common, table).create_branch(name, tag=origin, snapshot=snapshot)
+    if common.as_json:
         latest = made.latest_snapshot()
         print_json({"table": made.name, "branch": name, "snapshot_id": latest.id if latest else None})
     else:
@@ -158,24 +158,24 @@ def branch_create(place: Place, names: tuple[str, ...], origin: str | None, snap
 @branch.command("delete", epilog=example("-w lake branch delete shop.users trial"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
 @with_consent
-@with_place
-@pass_place
-def branch_delete(place: Place, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
-    """Delete a branch; files that only it held become orphans."""
+@with_common_options
+@pass_common_options
+def branch_delete(common: CommonOptions, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
+    """Delete a branch; files that only it used become orphans."""
     from tidelake.cli.output import print_json, say
 
-    table, (name,) = table_and(place, names, "NAME")
-    handle = open_named(place, table)
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
     ids = handle.branch(name).inspect.snapshots().column("snapshot_id").to_pylist()
     proposal = Proposal(
         {"table": handle.name, "branch": name, "snapshot_ids": ids},
-        f"deletes branch {name} with {counted(len(ids), 'snapshot')}",
-        "this cannot be undone; to keep its rows, make the table equal to it first: tidelake branch fast-forward",
+        f"deletes branch {name} with {pluralize(len(ids), 'snapshot')}",
+        "this cannot be undone; tidelake branch fast-forward puts its snapshots into the table first",
     )
-    if not agreed(place, proposal, question="delete it?", plan_only=plan_only, yes=yes):
+    if not confirm_proposal(common, proposal, question="delete it?", plan_only=plan_only, yes=yes):
         return
     handle.delete_branch(name)
-    if place.as_json:
+    if common.as_json:
         print_json({**proposal.facts, "done": True})
     else:
         say(f"branch {name} is deleted")
@@ -184,14 +184,14 @@ def branch_delete(place: Place, names: tuple[str, ...], plan_only: bool, yes: bo
 @branch.command("fast-forward", epilog=example("-w lake branch fast-forward shop.users trial --plan"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
 @with_consent
-@with_place
-@pass_place
-def branch_fast_forward(place: Place, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
-    """Make the table equal to a branch from the branch's first snapshot on. Stop writers first."""
+@with_common_options
+@pass_common_options
+def branch_fast_forward(common: CommonOptions, names: tuple[str, ...], plan_only: bool, yes: bool) -> None:
+    """Replace the table's snapshots with those of a branch, from the branch's first on. Stop all writers first."""
     from tidelake.cli.output import print_json, say
 
-    table, (name,) = table_and(place, names, "NAME")
-    handle = open_named(place, table)
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
     plan = handle.fast_forward(name, plan_only=True)
     proposal = Proposal(
         {
@@ -203,15 +203,15 @@ def branch_fast_forward(place: Place, names: tuple[str, ...], plan_only: bool, y
             "written_tags": list(plan.written_tags),
         },
         str(plan),
-        "what the table committed since the branch began is lost" if plan.removed_snapshots else "",
+        "what was committed to the table since the branch began is lost" if plan.removed_snapshots else "",
     )
-    if not agreed(place, proposal, question="go ahead?", plan_only=plan_only, yes=yes):
+    if not confirm_proposal(common, proposal, question="go ahead?", plan_only=plan_only, yes=yes):
         return
     handle.fast_forward(name)
-    if place.as_json:
+    if common.as_json:
         print_json({**proposal.facts, "done": True})
     else:
-        say(f"the table is what branch {name} is")
+        say(f"the table is equal to branch {name} now")
 
 
 # ------------------------------------------------------------------------------------------------ consumers
@@ -220,20 +220,22 @@ def branch_fast_forward(place: Place, names: tuple[str, ...], plan_only: bool, y
 @click.command(epilog=example("-w lake consumers shop.users --set nightly=12"))
 @click.argument("table", required=False)
 @click.option(
-    "--set", "given", multiple=True, metavar="NAME=SNAPSHOT", help="Say which snapshot a consumer reads next."
+    "--set", "given", multiple=True, metavar="NAME=SNAPSHOT", help="Set the snapshot that a consumer reads next."
 )
-@click.option("--forget", multiple=True, metavar="NAME", help="Forget a consumer, so that it holds nothing back.")
-@with_place
-@pass_place
-def consumers(place: Place, table: str | None, given: tuple[str, ...], forget: tuple[str, ...]) -> None:
-    """List how far consumers have come; snapshots that they have still to read do not expire."""
-    handle = open_named(place, table)
+@click.option(
+    "--forget", multiple=True, metavar="NAME", help="Forget a consumer, so that it no longer keeps snapshots."
+)
+@with_common_options
+@pass_common_options
+def consumers(common: CommonOptions, table: str | None, given: tuple[str, ...], forget: tuple[str, ...]) -> None:
+    """List the consumers and how far each is behind. Snapshots that a consumer has not read yet do not expire."""
+    handle = open_named(common, table)
     wanted = {name: _number(name, text) for name, text in pairs(given, "consumer", "NAME=SNAPSHOT").items()}
     for name, snapshot in wanted.items():
         handle.reset_consumer(name, snapshot)
     for name in forget:
         handle.reset_consumer(name)
-    _show(place, table, "consumers")
+    _show(common, table, "consumer_lag", title="consumers")
 
 
 def _number(name: str, text: str) -> int:
@@ -241,7 +243,7 @@ def _number(name: str, text: str) -> int:
         return int(text)
     except ValueError as cause:
         raise tidelake.InvalidInputError(
-            "snapshot of a consumer is no number",
+            "snapshot of a consumer is not a number",
             consumer=name,
             got=text,
             hint="write NAME=SNAPSHOT, such as nightly=12",

@@ -1,8 +1,8 @@
 """Rows of a file on this machine or of standard input, a batch at a time.
 
-The format is told by the ending (`rows.csv.gz` is CSV) or by `--format`. Texts are read with the table's types, so a
-number too large for its column is refused instead of guessed. Invariant: memory is bounded by one batch, except that
-Parquet from standard input is first laid into a temporary file, because its index stands at the end.
+The format follows from the file extension (`rows.csv.gz` is CSV) or from `--format`. CSV and JSON are read with the
+table's types, so a number too large for its column is an error and not a guess. Invariant: memory is bounded by one
+batch; Parquet from standard input is copied to a temporary file first, because its index is at the end.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _PACKED = ("gz", "bz2", "zst", "lz4")
 
 
 def format_of(path: str, given: str | None = None) -> str:
-    """The format of a file by what was said, or else by its ending.
+    """The format that is given, or else the one of the file extension.
 
     Raises:
-        InvalidInputError: neither tells.
+        InvalidInputError: no format is given, and the extension is not known.
     """
     if given is not None:
         return given
     if path == STDIN:
         raise InvalidInputError(
-            "format of standard input is not known", hint=f"say --format with one of {', '.join(FORMATS)}"
+            "format of standard input is not known", hint=f"use --format with one of {', '.join(FORMATS)}"
         )
     parts = path.lower().rpartition("/")[2].split(".")
     ending = parts[-2] if len(parts) > 2 and parts[-1] in _PACKED else parts[-1]
     if len(parts) < 2 or ending not in _ENDINGS:
         raise InvalidInputError(
-            "format of the file is not known by its ending",
+            "format of the file is not known from its extension",
             path=path,
-            hint=f"use .parquet, .csv, .tsv, .jsonl or .arrow, or say --format with one of {', '.join(FORMATS)}",
+            hint=f"use .parquet, .csv, .tsv, .jsonl or .arrow, or --format with one of {', '.join(FORMATS)}",
         )
     return _ENDINGS[ending]
 
@@ -63,10 +63,10 @@ def read_rows(path: str, schema: pa.Schema | None, *, given: str | None = None) 
     Args:
         path: the file, or `-`.
         schema: the columns of the table; None to take the types that the rows seem to have.
-        given: the format, where the ending does not tell.
+        given: the format; None to take that of the extension.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         InvalidInputError: the format is not known, or the content does not fit.
         UnsupportedError: the format cannot hold a column of the table.
     """
@@ -85,7 +85,7 @@ def read_rows(path: str, schema: pa.Schema | None, *, given: str | None = None) 
             path="standard input" if path == STDIN else path,
             format=kind,
             cause=" ".join(str(cause).split())[:200],
-            hint="fix the row it names, or say --format if the file is of another kind",
+            hint="fix the row that is named, or use --format if the file has another format",
         ) from cause
 
 
@@ -93,16 +93,16 @@ def _open(path: str, kind: str) -> Any:
     import pyarrow as pa
 
     if path == STDIN:
-        # Arrow reads the others on this thread, and these on threads that a file of Python would keep at exit.
+        # Arrow reads these formats on threads of its own, which could still hold a Python file when the process exits.
         read_aside = kind in ("parquet", "csv", "tsv")
         return _spool(sys.stdin.buffer) if read_aside else pa.PythonFile(sys.stdin.buffer, mode="r")
     if kind in ("parquet", "arrow"):
         return pa.OSFile(path, "rb")
-    return pa.input_stream(path)  # unpacks by the ending
+    return pa.input_stream(path)  # decompresses by the file extension
 
 
 def _spool(stream: IO[bytes]) -> Any:
-    """Copy a stream to a file without a name, opened as Arrow's own."""
+    """Copy a stream to an unnamed file that Arrow itself opens."""
     import shutil
     import tempfile
 
@@ -111,7 +111,7 @@ def _spool(stream: IO[bytes]) -> Any:
     with tempfile.NamedTemporaryFile() as file:
         shutil.copyfileobj(stream, file)
         file.flush()
-        return pa.OSFile(file.name)  # which stays readable when its name is gone
+        return pa.OSFile(file.name)  # stays readable after its name is removed
 
 
 # ---------------------------------------------------------------------------------------------------------- formats
@@ -144,10 +144,10 @@ def _csv(stream: Any, schema: pa.Schema | None, *, delimiter: str = ",") -> Iter
     import pyarrow.csv
 
     _refuse_nested(schema)
-    read = pyarrow.csv.ReadOptions(use_threads=False)  # only then do errors tell the row
+    read = pyarrow.csv.ReadOptions(use_threads=False)  # errors name the row only if one thread reads
     convert = pyarrow.csv.ConvertOptions(
         column_types=schema,
-        # Nothing between two commas is no value; "" in quotes is the empty text, and NA is a country.
+        # Nothing between two commas is null; "" in quotes is the empty text, and NA is a country.
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -174,13 +174,13 @@ def _jsonl(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         except pa.ArrowException as cause:
             raise pa.ArrowInvalid(f"in the rows from line {first} on: {cause}") from cause
         if schema is not None:
-            table = pa.table({name: _typed(table.column(name), schema, name) for name in table.column_names})
+            table = pa.table({name: _cast_json_column(table.column(name), schema, name) for name in table.column_names})
         first += lines
         yield from table.to_batches()
 
 
 def _copy_to_arrow(block: bytes) -> Any:
-    """The bytes in memory of Arrow, whose threads need no lock of the interpreter to let go of it."""
+    """Copy the bytes into memory of Arrow, whose threads can free it without the interpreter lock."""
     import pyarrow as pa
 
     buffer = pa.allocate_buffer(len(block))
@@ -189,7 +189,7 @@ def _copy_to_arrow(block: bytes) -> Any:
 
 
 def _line_blocks(stream: Any) -> Iterator[tuple[bytes, int]]:
-    """Blocks of whole lines, with how many they are."""
+    """Blocks of whole lines, each with its number of lines."""
     rest = b""
     while block := stream.read(BLOCK_BYTES):
         head, newline, tail = (rest + block).rpartition(b"\n")
@@ -209,7 +209,7 @@ _READERS = {"parquet": _parquet, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "arr
 
 
 def _json_type(dtype: pa.DataType) -> pa.DataType:
-    """The type to read JSON with: dates and times of day stand there as texts, which the reader takes for numbers."""
+    """The type to read JSON with. Dates and times of day are texts in JSON, but Arrow would expect numbers."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -222,7 +222,7 @@ def _json_type(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
-def _typed(values: pa.ChunkedArray, schema: pa.Schema, name: str) -> pa.ChunkedArray:
+def _cast_json_column(values: pa.ChunkedArray, schema: pa.Schema, name: str) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -232,7 +232,7 @@ def _typed(values: pa.ChunkedArray, schema: pa.Schema, name: str) -> pa.ChunkedA
     wanted = schema.field(position).type
     if not pa.types.is_time(wanted):
         return values.cast(wanted)
-    # Arrow reads no time of day from a text, but it reads a time of some day.
+    # Arrow cannot parse a time of day, but it can parse a timestamp.
     return pc.binary_join_element_wise("1970-01-01", values, " ").cast(pa.timestamp(wanted.unit)).cast(wanted)
 
 
@@ -251,7 +251,7 @@ def _refuse_nested(schema: pa.Schema | None) -> None:
 
 
 def _refuse_maps(schema: pa.Schema | None) -> None:
-    """JSON has no reader for maps, nor for times of day inside rows and arrays."""
+    """Refuse columns that Arrow cannot read from JSON: maps, and times of day inside rows and arrays."""
     for field in schema or ():
         if _holds(field.type, ("map",)) or (field.type.num_fields and _holds(field.type, ("time",))):
             raise _cannot_hold("JSON", field)

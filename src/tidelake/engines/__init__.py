@@ -1,1 +1,6 @@
-"""Who spreads the verbs over machines: one package for each engine, found by its entry point."""
+"""Engines, which run the verbs in the tasks of a cluster: one package each, found by its entry point.
+
+Modules:
+    port    what an engine implements
+    spark   Apache Spark
+"""

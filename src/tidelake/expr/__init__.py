@@ -1,6 +1,24 @@
-"""Expressions: predicates and scalars, their exact evaluation on Arrow columns and their pruning by statistics.
+"""Expressions: predicates and scalars, their exact evaluation on Arrow columns and pruning by statistics.
 
-Trees are built with `col` and `lit`, or parsed from SQL text (`tidelake.expr.parse`, the only part that needs sqlglot).
+Trees are built with `col` and `lit`, or parsed from SQL text.
+
+    node          what all nodes have in common
+    scalar        nodes for values: constants, columns, arithmetic, functions
+    tree          nodes for conditions, and the builders `col`, `lit`, `case`, ...
+    moments       points in time as constants, down to nanoseconds
+    evaluate      compute predicates and scalars on Arrow columns
+    coerce        the common type of two values, and comparison kernels
+    cast          CAST as in Spark's ANSI mode
+    decimals      exact decimal arithmetic with Spark's result types
+    functions     the SQL functions as Arrow kernels
+    prune         decide from bounds whether rows may match
+    simplify      equivalent smaller predicates, conjuncts, parts about some columns
+    sides         expressions over the target and the source of a merge
+    parse         SQL text to expressions; the only module that needs sqlglot
+    constants     constants in SQL text, and their conversion to a column's type
+    vocabulary    types and functions that the parser knows by name
+    render        expressions to SQL text
+    from_polars   conditions of a Polars query
 """
 
 from tidelake.expr.scalar import (

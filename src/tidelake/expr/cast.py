@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 from tidelake.expr import decimals
 from tidelake.expr.coerce import INTEGERS, is_bytes, is_moment, is_number, is_text
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.types import LENGTH_MAX, DataType, LengthType, Root
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import LENGTH_MAX, DataType, LengthType, Root
 
 _TRUE: Final = ("t", "true", "y", "yes", "1")
 _FALSE: Final = ("f", "false", "n", "no", "0")
@@ -29,9 +29,9 @@ def cast(values: pa.Array, target: DataType) -> pa.Array:
     """The values as another type.
 
     Raises:
-        InvalidInputError: there is no such cast.
+        InvalidInputError: values of the source type cannot be cast to the target type.
         OverflowError: a value does not fit.
-        pyarrow.ArrowInvalid: a text is no value of the type, or a value does not fit.
+        pyarrow.ArrowInvalid: a text is not a value of the type, or a value does not fit.
     """
     arrow = to_arrow(target)
     converted = cast_arrow(values, arrow)
@@ -55,7 +55,7 @@ def cast_arrow(values: pa.Array, target: pa.DataType) -> pa.Array:
             if converted is not None:
                 return converted
     raise InvalidInputError(
-        "there is no cast between these types", source=source, target=target, hint="cast through a type in between"
+        "values cannot be cast between these types", source=source, target=target, hint="cast through a type in between"
     )
 
 
@@ -68,14 +68,14 @@ def _to_text(values: pa.Array, target: pa.DataType) -> pa.Array | None:
         return text.cast(target)
     if pa.types.is_floating(source):
         number = np.float32 if source == pa.float32() else np.float64
-        return _texts(values, lambda each: _float_text(number(each))).cast(target)
+        return _render_each(values, lambda each: _float_text(number(each))).cast(target)
     if pa.types.is_decimal(source):
-        return _texts(values, lambda each: f"{each:f}").cast(target)
+        return _render_each(values, lambda each: f"{each:f}").cast(target)
     simple = source in INTEGERS or pa.types.is_boolean(source) or pa.types.is_date(source) or pa.types.is_time(source)
     return values.cast(target) if simple or is_text(source) or is_bytes(source) else None
 
 
-def _texts(values: pa.Array, render: Callable[[Any], str]) -> pa.Array:
+def _render_each(values: pa.Array, render: Callable[[Any], str]) -> pa.Array:
     distinct = values.dictionary_encode()
     return pa.array(map(render, distinct.dictionary.to_pylist()), pa.string()).take(distinct.indices)
 
@@ -95,9 +95,9 @@ def _float_text(value: Any) -> str:
 def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     source = values.type
     if is_text(source):
-        text = _trimmed(values)
-        # Arrow would also take hexadecimal digits, and would not take a plus sign.
-        _demand(text, pc.match_substring_regex(text, "^[+-]?[0-9]+$"), "is no whole number")
+        text = _trim(values)
+        # Arrow accepts hexadecimal digits and rejects a plus sign; SQL does the opposite.
+        _require_all(text, pc.match_substring_regex(text, "^[+-]?[0-9]+$"), "is not a whole number")
         return pc.replace_substring_regex(text, r"^\+", "").cast(target)
     if pa.types.is_floating(source):
         return pc.trunc(values).cast(target)
@@ -110,9 +110,9 @@ def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     if is_text(values.type):
-        return _trimmed(values).cast(target)
+        return _trim(values).cast(target)
     if is_number(values.type) or pa.types.is_boolean(values.type):
-        # Rounding to the nearest floating point value is the meaning of this cast, not a loss to refuse.
+        # This cast is meant to round to the nearest floating point value, so Arrow must not refuse the loss.
         return values.cast(pa.int8() if pa.types.is_boolean(values.type) else values.type).cast(target, safe=False)
     return None
 
@@ -124,32 +124,32 @@ def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_floating(source):
         source, values = pa.string(), values.cast(pa.string())
     if is_text(source):
-        values = _trimmed(values).cast(pa.decimal256(76, decimals.DIGITS_MAX))
+        values = _trim(values).cast(pa.decimal256(76, decimals.DIGITS_MAX))
         if pa.types.is_decimal256(target):
             return values
-        return _narrowed(values, target)
+        return _round_to_scale(values, target)
     if source in INTEGERS or pa.types.is_decimal(source):
         return decimals.round_to(values, target.precision, target.scale)
     return None
 
 
-def _narrowed(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _round_to_scale(values: pa.Array, target: pa.DataType) -> pa.Array:
     rounded = pc.round(values, ndigits=target.scale, round_mode="half_towards_infinity")
     return rounded.cast(target)
 
 
 def _to_boolean(values: pa.Array, _: pa.DataType) -> pa.Array | None:
     if is_text(values.type):
-        text = pc.ascii_lower(_trimmed(values)).cast(pa.string())
+        text = pc.ascii_lower(_trim(values)).cast(pa.string())
         true, false = (pc.is_in(text, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
-        _demand(text, pc.or_(true, false), "is neither true nor false")
+        _require_all(text, pc.or_(true, false), "is neither true nor false")
         return pc.if_else(pc.is_valid(text), true, pa.scalar(None, pa.bool_()))
     return pc.not_equal(values, pa.scalar(0).cast(values.type)) if is_number(values.type) else None
 
 
 def _to_date(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     if is_text(values.type):
-        return _trimmed(values).cast(target)
+        return _trim(values).cast(target)
     if pa.types.is_timestamp(values.type):
         return pc.floor_temporal(values, unit="day").cast(pa.timestamp(values.type.unit)).cast(target)
     return None
@@ -158,7 +158,7 @@ def _to_date(values: pa.Array, target: pa.DataType) -> pa.Array | None:
 def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     source = values.type
     if is_text(source):
-        return _trimmed(values).cast(pa.timestamp(target.unit)).cast(target)
+        return _trim(values).cast(pa.timestamp(target.unit)).cast(target)
     if source in INTEGERS:
         return values.cast(pa.int64()).cast(pa.timestamp("s")).cast(target)
     if pa.types.is_timestamp(source) and source.unit != target.unit:
@@ -170,13 +170,13 @@ def _to_bytes(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     return values.cast(target) if is_text(values.type) or is_bytes(values.type) else None
 
 
-def _demand(text: pa.Array, good: pa.BooleanArray, what: str) -> None:
+def _require_all(text: pa.Array, good: pa.BooleanArray, what: str) -> None:
     wrong = text.filter(pc.and_(pc.invert(good), pc.is_valid(text)))
     if len(wrong):
         raise pa.ArrowInvalid(f"{wrong[0].as_py()!a} {what}")
 
 
-def _trimmed(values: pa.Array) -> pa.Array:
+def _trim(values: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(values)
 
 

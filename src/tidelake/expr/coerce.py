@@ -1,9 +1,9 @@
-"""Which type two values meet in, and how Arrow columns get there.
+"""The common type of two values, and the conversion of Arrow columns to it.
 
-The rules are those of Spark in ANSI mode, kept to what needs no explanation: integers meet in the wider one, an integer
-or a decimal meets floating point in DOUBLE, an integer meets a decimal in a decimal that holds both, a DATE meets a
-TIMESTAMP at midnight, and a TIMESTAMP is read in UTC where it meets one with a time zone. Text meets only text here:
-what a text means beside another type is decided by the comparison, see `beside`.
+The rules are those of Spark in ANSI mode that surprise no one: two integers use the wider type, an integer or a decimal
+with floating point uses DOUBLE, an integer with a decimal uses a decimal that holds both, a DATE with a TIMESTAMP
+becomes its midnight, and a TIMESTAMP with one that has a time zone is read as UTC. Text has a common type only with
+text; a comparison first reads a text as the other operand's type (`type_of_text_beside`).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _UNITS: Final = ("s", "ms", "us", "ns")
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """STRING and its kin."""
+    """Whether it is STRING in one of its Arrow forms."""
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 def is_bytes(dtype: pa.DataType) -> bool:
-    """BYTES and its kin."""
+    """Whether it is BYTES in one of its Arrow forms."""
     return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
 
 
 def is_number(dtype: pa.DataType) -> bool:
-    """Integers, floating point and decimals."""
+    """Whether it is an integer, floating point or decimal type."""
     return dtype in INTEGERS or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
 
 
 def is_moment(dtype: pa.DataType) -> bool:
-    """DATE and both TIMESTAMPs."""
+    """Whether it is DATE or one of the two TIMESTAMP types."""
     return bool(pa.types.is_date32(dtype) or pa.types.is_timestamp(dtype))
 
 
-def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in the form the kernels here understand: one piece, no dictionary, no view."""
+def to_plain_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in the form that the kernels here take: one chunk, no dictionary, no view."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):
@@ -55,7 +55,7 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type both values meet in, or None. Decimals may need up to 76 digits."""
+    """The type that both values convert to, or None. Decimals may need up to 76 digits."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -75,7 +75,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def beside(other: pa.DataType) -> pa.DataType:
+def type_of_text_beside(other: pa.DataType) -> pa.DataType:
     """The type a text is read as when it is compared with a value of another type."""
     if other in INTEGERS:
         return pa.int64()
@@ -84,18 +84,18 @@ def beside(other: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_floating(other) else other
 
 
-def meet(values: Any, dtype: pa.DataType) -> Any:
+def to_common_type(values: Any, dtype: pa.DataType) -> Any:
     """An array or a scalar in the common type; exact, except that large integers round to the nearest DOUBLE."""
     if values.type == dtype:
         return values
     if pa.types.is_decimal(dtype) and values.type in INTEGERS:
-        # Arrow demands room for every value of the integer type, whatever the values are.
+        # Arrow refuses a decimal that is too small for the largest integer of the type, even if no such value is there.
         values = values.cast(decimals.decimal_type(values.type))
     return pc.cast(values, dtype, safe=not pa.types.is_floating(dtype))
 
 
-def monotone(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether values keep their order when these types meet, so that bounds of one side still bound."""
+def keeps_order(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether converting to the common type keeps the order of values, so that converted bounds are still bounds."""
     kinds = (is_number, is_moment, is_text, is_bytes)
     return left == right or any(kind(left) and kind(right) for kind in kinds)
 
@@ -120,14 +120,14 @@ def _less(left: Any, right: Any) -> Any:
 
 
 def _less_equal(left: Any, right: Any) -> Any:
-    # Beside a constant number Arrow is right and quick; else it is the negation of the mirrored question.
+    # Against a constant number Arrow is right and fast. Otherwise NaN matters: use NOT (right < left), which knows it.
     if not has_nan(left.type) or _is_number(right):
         return pc.less_equal(left, right)
     return pc.invert(_less(right, left))
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a constant other than NaN, beside which Arrow's `=` and `<` say what is meant."""
+    """Whether it is a constant other than NaN, for which Arrow's `=` and `<` already give the answer of SQL."""
     return isinstance(value, pa.Scalar) and value.is_valid and not math.isnan(value.as_py())
 
 

@@ -1,8 +1,8 @@
-"""Constants of SQL text: how they are read, and what they are beside a column.
+"""Constants of SQL text: how they are parsed, and what they become when compared with a column.
 
-A constant that is compared with a column becomes a value of the column's type where that changes nothing about the
-comparison: `id = '7'` and `id = 7.0` look for 7. Where it would (`id < 1.5`), the constant keeps its own type and the
-comparison happens in a type that holds both. Numbers are read exactly; a DECIMAL never passes through floating point.
+A constant that is compared with a column becomes a value of the column's type if the comparison still means the same:
+`id = '7'` and `id = 7.0` both look for 7. If it would not (`id < 1.5`), the constant keeps its own type and both sides
+are converted to a type that holds both. Numbers are parsed exactly; a DECIMAL never passes through floating point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.expr.moments import from_nanos, from_parts
 from tidelake.expr.scalar import Literal, literal
-from tidelake.spec.types import DOUBLE, FLOAT, DataType, DecimalType, Root, TimeType
+from tidelake.spec.types.data_types import DOUBLE, FLOAT, DataType, DecimalType, Root, TimeType
 
 _INT_BITS: Final = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.BIGINT: 64}
 _MICROS: Final = 6
@@ -46,10 +46,10 @@ _NAMED_FLOATS: Final = {
 
 
 def number(text: str) -> Literal:
-    """An unsigned or signed number as SQL writes it: 5 whole, 5.0 a DECIMAL, 5e0 a DOUBLE.
+    """Parse a number, with or without a sign: 5 is an integer, 5.0 a DECIMAL, 5e0 a DOUBLE.
 
     Raises:
-        InvalidInputError: it is none, or has more than 38 digits.
+        InvalidInputError: the text is not a number, or has more than 38 digits.
     """
     if not _NUMBER_PATTERN.fullmatch(text):
         raise _unreadable(text, "a number")
@@ -60,11 +60,11 @@ def number(text: str) -> Literal:
     return literal(int(text)) if len(text) <= 50 else literal(_decimal(text))
 
 
-def typed(text: str, dtype: DataType) -> Literal | None:
-    """A text or number with a type before or after it (DATE '2024-01-01', 5L); None if only a cast can tell.
+def parse_typed(text: str, dtype: DataType) -> Literal | None:
+    """Parse a constant that names its type (DATE '2024-01-01', 5L); None if the value needs a real cast.
 
     Raises:
-        InvalidInputError: it is no value of the type.
+        InvalidInputError: the text is not a value of the type.
     """
     match dtype:
         case DecimalType(precision=precision, scale=scale):
@@ -87,37 +87,37 @@ def typed(text: str, dtype: DataType) -> Literal | None:
 
 
 def timestamp(text: str) -> Literal:
-    """TIMESTAMP '...': with a time zone if one is written, else without.
+    """Parse TIMESTAMP '...': with a time zone if the text has one, else without.
 
     Raises:
-        InvalidInputError: it is no point in time.
+        InvalidInputError: the text is not a timestamp.
     """
     moment, nanos = _timestamp(text)
     return literal(from_parts(_in_utc(moment) if moment.tzinfo else moment, nanos))
 
 
 def moment_of(text: str, *, zoned: bool) -> Any:
-    """A text as a point in time, with all its digits; UTC where it is not `zoned` but names a zone, or the other way.
+    """Parse a timestamp with all its digits. A text with a zone is converted to UTC, and one without is taken as UTC.
 
     Raises:
-        InvalidInputError: it is no point in time.
+        InvalidInputError: the text is not a timestamp.
     """
     moment, nanos = _timestamp(text)
     return from_parts(_of_kind(moment, TimeType(Root.TIMESTAMP_LTZ if zoned else Root.TIMESTAMP)), nanos)
 
 
 def _of_kind(moment: dt.datetime, dtype: DataType) -> dt.datetime:
-    """With a zone or without one, as the type has it."""
+    """The moment with the zone UTC or without a zone, as the type requires."""
     if dtype.root is Root.TIMESTAMP_LTZ:
         return _in_utc(moment)
     return _in_utc(moment).replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def beside_column(constant: Literal, dtype: DataType) -> tuple[Any] | None:
-    """The constant as a value of the column's type, or None where that would change what the comparison means.
+    """Convert a constant to the type of the column that it is compared with; None if that changed the comparison.
 
     Raises:
-        InvalidInputError: such a column cannot be compared with such a constant.
+        InvalidInputError: the column cannot be compared with such a constant.
     """
     value = constant.value
     if value is None:
@@ -135,7 +135,7 @@ def beside_column(constant: Literal, dtype: DataType) -> tuple[Any] | None:
 
 
 class _MismatchError(Exception):
-    """A constant of a type that never meets the column's."""
+    """The constant has a type that the column cannot be compared with."""
 
 
 def _to_boolean(value: Any, _: DataType) -> tuple[Any]:
@@ -202,7 +202,7 @@ def _to_float(value: Any, dtype: DataType) -> tuple[Any] | None:
             raise _MismatchError
     if dtype.root is Root.DOUBLE or math.isnan(near) or math.isinf(near):
         return (near,)
-    # A FLOAT meets other numbers in DOUBLE: 0.1 is not the FLOAT nearest to it.
+    # A FLOAT is compared with other numbers as DOUBLE, and the DOUBLE 0.1 differs from the FLOAT nearest to it.
     return (near,) if _single(near) == near else None
 
 
@@ -343,11 +343,11 @@ def _date(text: str) -> dt.date:
     try:
         return dt.date(year, month, day)
     except ValueError as cause:
-        raise _unreadable(text, "a date", "there is no such day") from cause
+        raise _unreadable(text, "a date", "the month does not have this day") from cause
 
 
 def _timestamp(text: str) -> tuple[dt.datetime, int]:
-    """The moment (with a zone if one is written) to the microsecond, and the nanoseconds beyond."""
+    """The moment to the microsecond (with a zone if the text has one), and the nanoseconds beyond it."""
     hint = "write it as 2024-01-31 23:59:59.999999, if need be with Z or an offset such as +02:00"
     found = _TIMESTAMP_PATTERN.fullmatch(text.strip())
     if not found:
@@ -393,18 +393,18 @@ def _time(text: str) -> dt.time:
 
 
 def _unreadable(text: str, wanted: str, hint: str = "correct the constant") -> InvalidInputError:
-    return InvalidInputError("text cannot be read as a value", text=ascii(text), wanted=wanted, hint=hint)
+    return InvalidInputError("text is not a valid constant", text=ascii(text), wanted=wanted, hint=hint)
 
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-1][0-7]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
-def unescaped(body: str) -> str:
-    """What stands between the quotes of a string, with its escapes read as Spark reads them.
+def unescape(body: str) -> str:
+    """Replace the escapes in the body of a quoted string as Spark does.
 
     Raises:
-        InvalidInputError: an escape is no character.
+        InvalidInputError: an escape does not stand for a character.
     """
     return _ESCAPE.sub(_escape_value, body)
 
@@ -415,5 +415,7 @@ def _escape_value(found: re.Match[str]) -> str:
         return _ESCAPED.get(code, code)
     point = int(code, 8) if len(code) == 3 else int(code[1:], 16)
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise InvalidInputError("escape is no character", escape=found[0], hint="write the character itself")
+        raise InvalidInputError(
+            "escape does not stand for a character", escape=found[0], hint="write the character itself"
+        )
     return chr(point)

@@ -1,7 +1,8 @@
-"""Exact decimal arithmetic on Arrow columns, with the result types and the rounding (half up) of Spark.
+"""Exact decimal arithmetic on Arrow columns, with Spark's result types and rounding (half up).
 
-A decimal is computed as its unscaled whole number: 64-bit where all digits fit, Python's unbounded integers in a numpy
-array of objects elsewhere. Nothing ever passes through floating point.
+Arrow has other result types and raises where Spark gives up digits of the fraction. So decimals are computed here as
+their unscaled integers: 64-bit if all digits fit, else Python's unbounded integers in a numpy array of objects. Nothing
+passes through floating point.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _INTEGER_DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unscaled:
-    """A column of decimals as whole numbers; where `valid` is false the number is 0."""
+    """A column of decimals as unscaled integers; where `valid` is false the number is 0."""
 
     numbers: np.ndarray[Any, Any]
     valid: np.ndarray[Any, Any]
@@ -29,7 +30,7 @@ class Unscaled:
     scale: int
 
     def wide(self, digits: int) -> np.ndarray[Any, Any]:
-        """The numbers, in a representation that holds results of so many digits."""
+        """The numbers in a representation that holds results of this many digits."""
         return self.numbers if digits <= _DIGITS_INT64 else self.numbers.astype(object)
 
 
@@ -39,8 +40,8 @@ def decimal_type(dtype: pa.DataType) -> pa.DataType:
     return dtype if digits is None else pa.decimal128(digits, 0)
 
 
-def bounded(precision: int, scale: int) -> tuple[int, int]:
-    """The nearest type of at most 38 digits: the scale gives way, but not below 6."""
+def limit_precision(precision: int, scale: int) -> tuple[int, int]:
+    """Precision and scale cut to 38 digits as Spark does it: the scale shrinks, but not below 6."""
     if precision <= DIGITS_MAX:
         return precision, scale
     return DIGITS_MAX, max(DIGITS_MAX - (precision - scale), min(scale, _SCALE_MIN))
@@ -53,7 +54,7 @@ def arithmetic(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
         OverflowError: a result has too many digits.
         ZeroDivisionError: a divisor is zero.
     """
-    a, b = unscaled(left), unscaled(right)
+    a, b = to_unscaled(left), to_unscaled(right)
     valid = a.valid & b.valid
     if op in ("/", "%", "div"):
         if np.any(valid & (b.numbers == 0)):
@@ -65,7 +66,7 @@ def arithmetic(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
         case "*":
             product = a.wide(a.precision + b.precision) * b.wide(a.precision + b.precision)
             exact = Unscaled(product, valid, a.precision + b.precision + 1, a.scale + b.scale)
-            return to_array(rescaled(exact, *bounded(exact.precision, exact.scale)))
+            return to_array(rescale(exact, *limit_precision(exact.precision, exact.scale)))
         case "/":
             return to_array(_quotient(a, b, valid))
     digits = whole + scale + 1
@@ -78,7 +79,7 @@ def arithmetic(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
             exact = Unscaled(np.sign(x) * (np.abs(x) % np.abs(y)), valid, max(narrow, 1), scale)
         case _:
             return _whole(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)), valid)
-    return to_array(rescaled(exact, *bounded(exact.precision, exact.scale)))
+    return to_array(rescale(exact, *limit_precision(exact.precision, exact.scale)))
 
 
 def round_to(array: pa.Array, precision: int, scale: int) -> pa.Array:
@@ -87,12 +88,12 @@ def round_to(array: pa.Array, precision: int, scale: int) -> pa.Array:
     Raises:
         OverflowError: a value has too many digits.
     """
-    return to_array(rescaled(unscaled(array), precision, scale))
+    return to_array(rescale(to_unscaled(array), precision, scale))
 
 
 def round_whole(array: pa.Array, mode: str) -> pa.Array:
     """Decimals rounded down (`floor`), up (`ceil`) or toward zero (`trunc`) to a decimal without a fraction."""
-    source = unscaled(array)
+    source = to_unscaled(array)
     unit = _power(source.scale)
     numbers = source.wide(source.precision + 1)
     match mode:
@@ -107,8 +108,8 @@ def round_whole(array: pa.Array, mode: str) -> pa.Array:
     return to_array(Unscaled(numbers, source.valid, digits, 0))
 
 
-def unscaled(array: pa.Array) -> Unscaled:
-    """The whole numbers behind decimals (or integers, which have scale 0)."""
+def to_unscaled(array: pa.Array) -> Unscaled:
+    """The unscaled integers of decimals (or integers, which have scale 0)."""
     valid = np.asarray(array.is_valid())
     digits = _INTEGER_DIGITS.get(array.type)
     if digits is not None:
@@ -125,7 +126,7 @@ def unscaled(array: pa.Array) -> Unscaled:
     return Unscaled(high * 2**64 + low, valid, dtype.precision, dtype.scale)
 
 
-def rescaled(source: Unscaled, precision: int, scale: int) -> Unscaled:
+def rescale(source: Unscaled, precision: int, scale: int) -> Unscaled:
     """The same decimals with another scale, rounded half up; `to_array` checks the precision."""
     shift = scale - source.scale
     numbers = source.wide(source.precision + max(shift, 0))
@@ -155,8 +156,8 @@ def to_array(source: Unscaled) -> pa.Array:
 
 def _quotient(a: Unscaled, b: Unscaled, valid: np.ndarray[Any, Any]) -> Unscaled:
     scale = max(_SCALE_MIN, a.scale + b.precision + 1)
-    precision, scale = bounded(a.precision - a.scale + b.scale + scale, scale)
-    shift = scale + b.scale - a.scale  # never negative: the bounded scale keeps all digits of the dividend
+    precision, scale = limit_precision(a.precision - a.scale + b.scale + scale, scale)
+    shift = scale + b.scale - a.scale  # never negative: the limited scale keeps all digits of the dividend
     digits = max(a.precision + shift, b.precision)
     numerator, divisor = a.wide(digits) * _power(shift), b.wide(digits)
     numbers = np.sign(divisor) * _half_up(numerator, np.abs(divisor))

@@ -1,6 +1,6 @@
 """Exact evaluation of predicates and scalars on Arrow columns, with SQL's three truth values.
 
-A part that can fail (a division, a cast) is evaluated only for the rows that ask for it: `b <> 0 AND a / b > 1` and
+A part that can fail (a division, a cast) is evaluated only for the rows that need it: `b <> 0 AND a / b > 1` and
 `CASE WHEN b <> 0 THEN a / b END` never divide by zero. Everything else is evaluated for all rows at once.
 """
 
@@ -21,13 +21,13 @@ from tidelake.expr.cast import cast, cast_arrow
 from tidelake.expr.coerce import (
     COMPARISONS,
     INTEGERS,
-    beside,
     common_type,
     is_moment,
     is_number,
     is_text,
-    meet,
-    plain,
+    to_common_type,
+    to_plain_array,
+    type_of_text_beside,
 )
 from tidelake.expr.constants import moment_of
 from tidelake.expr.functions import FUNCTIONS, Arguments, constant_of, find_function
@@ -64,9 +64,9 @@ from tidelake.expr.tree import (
     Test,
     Truth,
     Unknown,
-    flattened,
+    flatten,
 )
-from tidelake.spec.arrow_types import to_arrow
+from tidelake.spec.types.arrow_types import to_arrow
 
 Columns = Mapping[str, pa.Array]
 Rows = np.ndarray[Any, Any]
@@ -77,10 +77,10 @@ _FAILURES: Final = (pa.ArrowException, OverflowError, ZeroDivisionError)
 
 
 def matches(predicate: Predicate, columns: Columns, count: int) -> pa.BooleanArray:
-    """Which of `count` rows the predicate keeps; never null.
+    """Which of `count` rows satisfy the predicate; never null.
 
     Raises:
-        InvalidInputError: a column is not there, a value does not fit its type, or a value cannot be computed.
+        InvalidInputError: a column does not exist, a value does not fit its type, or a value cannot be computed.
     """
     return pc.fill_null(truth(predicate, columns, count), False)
 
@@ -97,8 +97,8 @@ def evaluate_scalar(expr: Scalar, columns: Columns, count: int) -> pa.Array:
     """The value of each of `count` rows.
 
     Raises:
-        InvalidInputError: a column is not there, types do not go together, or a value cannot be computed (an overflow,
-            a division by zero, a text that is no number).
+        InvalidInputError: a column does not exist, operands have types that cannot be combined, or a value cannot be
+            computed (an overflow, a division by zero, a text that is not a number).
     """
     try:
         return _as_array(_value(expr, columns, count), count)
@@ -112,11 +112,11 @@ def evaluate_scalar(expr: Scalar, columns: Columns, count: int) -> pa.Array:
 def _evaluate(predicate: Predicate, columns: Columns, count: int) -> pa.BooleanArray:
     match predicate:
         case Compare(name, op, value):
-            values = plain(find_column(columns, name))
+            values = to_plain_array(find_column(columns, name))
             op, scalar = beside_column(op, value, values.type, name)
             return COMPARISONS[op](values, scalar)
         case In(name, options):
-            return _is_in(plain(find_column(columns, name)), name, options, count)
+            return _is_in(to_plain_array(find_column(columns, name)), name, options, count)
         case IsNull(name):
             return pc.is_null(find_column(columns, name))
         case StartsWith(name, prefix):
@@ -148,15 +148,15 @@ def _evaluate_scalars(predicate: Predicate, columns: Columns, count: int) -> pa.
             return pc.match_like(text, pattern=pattern, ignore_case=ignore_case)
         case Regex(operand, pattern):
             text = _text(_as_array(_value(operand, columns, count), count), predicate)
-            return _guarded(lambda: pc.match_substring_regex(text, pattern=pattern), predicate)
+            return _wrap_errors(lambda: pc.match_substring_regex(text, pattern=pattern), predicate)
         case Unknown():
             return pa.nulls(count, pa.bool_())
     raise InvalidInputError("predicate is of an unknown kind", predicate=predicate)
 
 
 def _guards_first(predicate: And | Or) -> list[Predicate]:
-    """The parts that cannot fail, and then those that can: the former say for which rows the latter are needed."""
-    return sorted(flattened(predicate), key=can_fail)
+    """First the parts that cannot fail, then those that can: the former decide which rows the latter are needed for."""
+    return sorted(flatten(predicate), key=can_fail)
 
 
 def _every(parts: Iterable[Predicate], columns: Columns, count: int) -> pa.BooleanArray:
@@ -176,12 +176,12 @@ def _some(parts: Iterable[Predicate], columns: Columns, count: int) -> pa.Boolea
 
 
 def _for_rows(part: Predicate, asked: pa.BooleanArray | None, columns: Columns, count: int) -> pa.BooleanArray:
-    """The truth value of the rows that are asked for (None: all); unknown for the others."""
+    """The truth value of the rows in `asked` (None: all rows); unknown for the others."""
     if asked is None:
         return _evaluate(part, columns, count)
     rows = np.flatnonzero(np.asarray(asked))
-    found = _evaluate(part, _taken(part, columns, rows, count), len(rows))
-    return found if len(rows) == count else _scattered([(rows, found)], found.type, count)
+    found = _evaluate(part, _take_rows(part, columns, rows, count), len(rows))
+    return found if len(rows) == count else _scatter([(rows, found)], found.type, count)
 
 
 def _is_in(values: pa.Array, name: str, options: Sequence[Any], count: int) -> pa.BooleanArray:
@@ -213,7 +213,7 @@ def _value(expr: Scalar, columns: Columns, count: int) -> Any:
         case Literal():
             return literal_scalar(expr)
         case ColumnRef(name):
-            return plain(find_column(columns, name))
+            return to_plain_array(find_column(columns, name))
         case Truth(predicate):
             return _evaluate(predicate, columns, count)
         case Case(branches, default):
@@ -234,9 +234,9 @@ def _value(expr: Scalar, columns: Columns, count: int) -> Any:
             return _member(operand, name, expr)
         case Negate():
             number = _number(operand, expr)
-            return _guarded(lambda: pc.negate_checked(number), expr)
+            return _wrap_errors(lambda: pc.negate_checked(number), expr)
         case Cast(_, dtype):
-            return _guarded(lambda: cast(operand, dtype), expr)
+            return _wrap_errors(lambda: cast(operand, dtype), expr)
     raise InvalidInputError("expression is of an unknown kind", expression=expr)
 
 
@@ -250,7 +250,7 @@ def literal_scalar(expr: Literal) -> pa.Scalar:
     """The constant as an Arrow scalar.
 
     Raises:
-        InvalidInputError: the value is none of its type.
+        InvalidInputError: the value does not belong to its type.
     """
     dtype = expr.type or literal_type(expr.value)
     if dtype is None:
@@ -261,12 +261,15 @@ def literal_scalar(expr: Literal) -> pa.Scalar:
         return pa.scalar(expr.value, to_arrow(dtype))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as cause:
         raise InvalidInputError(
-            "constant is no value of its type", value=ascii(expr.value), type=dtype, hint="write a value of that type"
+            "constant does not belong to its type",
+            value=ascii(expr.value),
+            type=dtype,
+            hint="write a value of that type",
         ) from cause
 
 
 def _operands(left: Scalar, right: Scalar, columns: Columns, count: int) -> tuple[Any, Any]:
-    """Both operands; a whole number beside a decimal counts only the digits it has, not those of its type."""
+    """Both operands; an integer constant beside a decimal has as many digits as are written, as in Spark."""
     values = [_value(left, columns, count), _value(right, columns, count)]
     if any(pa.types.is_decimal(value.type) for value in values):
         for index, side in enumerate((left, right)):
@@ -281,19 +284,19 @@ def _arithmetic(expr: Scalar, op: str, left: Any, right: Any, count: int) -> Any
     assert dtype is not None
     if pa.types.is_decimal(dtype):
         pair = _as_array(left, count), _as_array(right, count)
-        return _guarded(lambda: decimals.arithmetic(op, *pair), expr)
+        return _wrap_errors(lambda: decimals.arithmetic(op, *pair), expr)
     if op == "/":
         dtype = pa.float64()
     elif op == "div":
         dtype = pa.int64() if dtype in INTEGERS else dtype
-    left, right = meet(left, dtype), meet(right, dtype)
+    left, right = to_common_type(left, dtype), to_common_type(right, dtype)
     if op in ("/", "%", "div"):
         _refuse_zero(left, right, expr)
-    return _guarded(lambda: _ARITHMETIC[op](left, right, count), expr)
+    return _wrap_errors(lambda: _ARITHMETIC[op](left, right, count), expr)
 
 
 def _remainder(left: Any, right: Any, count: int) -> pa.Array:
-    """With the sign of the dividend, as C and the JVM have it; Arrow has no kernel for it."""
+    """The remainder with the sign of the dividend, as in C and on the JVM; Arrow has no such kernel."""
     left, right = _as_array(left, count), _as_array(right, count)
     null = np.asarray(pc.or_(pc.is_null(left), pc.is_null(right)))
     divisor = np.where(null, 1, np.asarray(pc.fill_null(right, 1))).astype(right.type.to_pandas_dtype())
@@ -320,7 +323,9 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any, int], Any]]] = {
 def _refuse_zero(left: Any, right: Any, expr: Node) -> None:
     zero = pc.equal(right, pa.scalar(0, right.type))
     if pc.any(pc.and_kleene(zero, pc.is_valid(left))).as_py():
-        raise _failed(expr, "division by zero", "guard it: CASE WHEN divisor <> 0 THEN ... END, or nullif(divisor, 0)")
+        raise _computation_error(
+            expr, "division by zero", "guard it: CASE WHEN divisor <> 0 THEN ... END, or nullif(divisor, 0)"
+        )
 
 
 def _case(
@@ -328,12 +333,12 @@ def _case(
 ) -> pa.Array:
     left, pieces = np.arange(count), []
     for condition, value in branches:
-        found = _evaluate(condition, _taken(condition, columns, left, count), len(left))
+        found = _evaluate(condition, _take_rows(condition, columns, left, count), len(left))
         hit = np.asarray(pc.fill_null(found, False))
         rows, left = left[hit], left[~hit]
         pieces.append((rows, _rows_value(value, columns, rows, count)))
     pieces.append((left, _rows_value(default, columns, left, count)))
-    return _gathered(pieces, expr, count)
+    return _merge_branches(pieces, expr, count)
 
 
 def _coalesce(parts: Sequence[Scalar], expr: Node, columns: Columns, count: int) -> pa.Array:
@@ -343,7 +348,7 @@ def _coalesce(parts: Sequence[Scalar], expr: Node, columns: Columns, count: int)
         valid = np.asarray(values.is_valid())
         pieces.append((left[valid], values.filter(pa.array(valid))))
         left = left[~valid]
-    return _gathered(pieces, expr, count)
+    return _merge_branches(pieces, expr, count)
 
 
 def _call(expr: Scalar, name: str, arguments: Sequence[Scalar], columns: Columns, count: int) -> pa.Array:
@@ -355,7 +360,7 @@ def _call(expr: Scalar, name: str, arguments: Sequence[Scalar], columns: Columns
             "function has the wrong number of arguments",
             function=name,
             arguments=len(arguments),
-            hint=f"give it {_counted(function.least, function.most)}",
+            hint=f"give it {_format_count(function.least, function.most)}",
         )
     given = Arguments(
         [_as_array(_value(each, columns, count), count) for each in arguments],
@@ -364,13 +369,13 @@ def _call(expr: Scalar, name: str, arguments: Sequence[Scalar], columns: Columns
             for each in arguments
         ],
     )
-    return _guarded(lambda: function.run(given), expr)
+    return _wrap_errors(lambda: function.run(given), expr)
 
 
 def _member(operand: pa.Array, name: str, expr: Node) -> pa.Array:
     if not pa.types.is_struct(operand.type) or operand.type.get_field_index(name) < 0:
-        raise InvalidInputError("value has no such member", member=name, expression=_shown(expr))
-    return plain(pc.struct_field(operand, name))
+        raise InvalidInputError("value has no such member", member=name, expression=_shorten_sql(expr))
+    return to_plain_array(pc.struct_field(operand, name))
 
 
 def _compare(op: str, left: Any, right: Any, expr: Node) -> Any:
@@ -382,62 +387,66 @@ def _compare(op: str, left: Any, right: Any, expr: Node) -> Any:
     if dtype is None or pa.types.is_nested(dtype):
         raise InvalidInputError(
             "values of these types cannot be compared",
-            expression=_shown(expr),
+            expression=_shorten_sql(expr),
             left=left.type,
             right=right.type,
             hint="cast one of them",
         )
     if pa.types.is_null(dtype):
-        left, right, dtype = meet(left, pa.bool_()), meet(right, pa.bool_()), pa.bool_()
-    return _guarded(lambda: COMPARISONS[op](meet(left, dtype), meet(right, dtype)), expr)
+        left, right, dtype = to_common_type(left, pa.bool_()), to_common_type(right, pa.bool_()), pa.bool_()
+    return _wrap_errors(lambda: COMPARISONS[op](to_common_type(left, dtype), to_common_type(right, dtype)), expr)
 
 
 def read_text(text: Any, other: pa.DataType, expr: Node) -> Any:
-    """A text beside a value of another type means a value of that type."""
-    target = beside(other)
+    """Cast a text that is compared with a value of another type, as Spark does."""
+    target = type_of_text_beside(other)
     if isinstance(text, pa.Scalar):
-        return _guarded(lambda: cast_arrow(pa.array([text.as_py()], text.type), target), expr)[0]
-    return _guarded(lambda: cast_arrow(text, target), expr)
+        return _wrap_errors(lambda: cast_arrow(pa.array([text.as_py()], text.type), target), expr)[0]
+    return _wrap_errors(lambda: cast_arrow(text, target), expr)
 
 
 # ---------------------------------------------------------------------------------------------------------- helpers
 
 
 def _rows_value(expr: Scalar, columns: Columns, rows: Rows, count: int) -> pa.Array:
-    return _as_array(_value(expr, _taken(expr, columns, rows, count), len(rows)), len(rows))
+    return _as_array(_value(expr, _take_rows(expr, columns, rows, count), len(rows)), len(rows))
 
 
-def _taken(node: Node, columns: Columns, rows: Rows, count: int) -> Columns:
-    """The columns a node looks at, of these rows alone."""
+def _take_rows(node: Node, columns: Columns, rows: Rows, count: int) -> Columns:
+    """The columns that a node reads, for these rows only."""
     if len(rows) == count:
         return columns
     return {name: find_column(columns, name).take(pa.array(rows)) for name in node.columns()}
 
 
-def _gathered(pieces: Sequence[tuple[Rows, pa.Array]], expr: Node, count: int) -> pa.Array:
+def _merge_branches(pieces: Sequence[tuple[Rows, pa.Array]], expr: Node, count: int) -> pa.Array:
     dtype = reduce(lambda left, right: _result_type(left, right, expr), (values.type for _, values in pieces))
-    return _scattered([(rows, _result(values, dtype, expr)) for rows, values in pieces], dtype, count)
+    return _scatter([(rows, _result(values, dtype, expr)) for rows, values in pieces], dtype, count)
 
 
 def _result_type(left: pa.DataType, right: pa.DataType, expr: Node) -> pa.DataType:
     dtype = common_type(left, right)
     if dtype is None:
         raise InvalidInputError(
-            "branches have no common type", expression=_shown(expr), left=left, right=right, hint="cast one of them"
+            "branches have no common type",
+            expression=_shorten_sql(expr),
+            left=left,
+            right=right,
+            hint="cast one of them",
         )
     if pa.types.is_decimal256(dtype):
-        return pa.decimal128(*decimals.bounded(dtype.precision, dtype.scale))
+        return pa.decimal128(*decimals.limit_precision(dtype.precision, dtype.scale))
     return dtype
 
 
 def _result(values: pa.Array, dtype: pa.DataType, expr: Node) -> pa.Array:
     if pa.types.is_decimal(dtype) and values.type != dtype and not pa.types.is_null(values.type):
-        return _guarded(lambda: decimals.round_to(values, dtype.precision, dtype.scale), expr)
-    return meet(values, dtype)
+        return _wrap_errors(lambda: decimals.round_to(values, dtype.precision, dtype.scale), expr)
+    return to_common_type(values, dtype)
 
 
-def _scattered(pieces: Sequence[tuple[Rows, pa.Array]], dtype: pa.DataType, count: int) -> pa.Array:
-    """One array from values and the rows they belong to; null for rows of no piece."""
+def _scatter(pieces: Sequence[tuple[Rows, pa.Array]], dtype: pa.DataType, count: int) -> pa.Array:
+    """One array from pieces of values and their row numbers; null for rows in none of the pieces."""
     order, start = np.full(count, -1, np.int64), 0
     for rows, values in pieces:
         order[rows] = np.arange(start, start + len(rows))
@@ -456,21 +465,21 @@ def _number(value: Any, expr: Node, other: pa.DataType | None = None) -> Any:
     dtype = value.type
     if pa.types.is_null(dtype):
         target = other if other is not None and is_number(other) else pa.int32()
-        return meet(value, target)
+        return to_common_type(value, target)
     if is_number(dtype):
         return value
     hint = "join text with || or concat" if is_text(dtype) else "use date_add and datediff for dates, or cast it"
-    raise InvalidInputError("operand is not a number", expression=_shown(expr), type=dtype, hint=hint)
+    raise InvalidInputError("operand is not a number", expression=_shorten_sql(expr), type=dtype, hint=hint)
 
 
 def _text(values: pa.Array, expr: Node) -> pa.Array:
-    values = plain(values)
+    values = to_plain_array(values)
     if pa.types.is_null(values.type):
         return values.cast(pa.string())
     if is_text(values.type):
         return values
     raise InvalidInputError(
-        "value is not text", expression=_shown(expr), type=values.type, hint="cast it to STRING first"
+        "value is not text", expression=_shorten_sql(expr), type=values.type, hint="cast it to STRING first"
     )
 
 
@@ -480,35 +489,37 @@ def _boolean(values: pa.Array, expr: Node) -> pa.BooleanArray:
     if pa.types.is_boolean(values.type):
         return values
     raise InvalidInputError(
-        "value is not a condition", expression=_shown(expr), type=values.type, hint="compare it with something"
+        "value is not a condition", expression=_shorten_sql(expr), type=values.type, hint="compare it with something"
     )
 
 
-def _guarded(compute: Callable[[], Any], expr: Node) -> Any:
-    """What the computation gives; its failures as errors that name the expression."""
+def _wrap_errors(compute: Callable[[], Any], expr: Node) -> Any:
+    """Run a computation; its failures become errors that name the expression."""
     try:
         return compute()
     except ZeroDivisionError as cause:
         hint = "guard it: CASE WHEN divisor <> 0 THEN ... END, or nullif(divisor, 0)"
-        raise _failed(expr, "division by zero", hint) from cause
+        raise _computation_error(expr, "division by zero", hint) from cause
     except InvalidInputError as cause:
-        cause.facts.setdefault("expression", _shown(expr))
+        cause.facts.setdefault("expression", _shorten_sql(expr))
         raise
     except _FAILURES as cause:
         reason = " ".join(str(cause).split()) or "overflow"
-        raise _failed(expr, reason[:200], "cast to a wider type, or leave out the rows that do not fit") from cause
+        raise _computation_error(
+            expr, reason[:200], "cast to a wider type, or leave out the rows that do not fit"
+        ) from cause
 
 
-def _failed(expr: Node, reason: str, hint: str) -> InvalidInputError:
-    return InvalidInputError("expression cannot be computed", expression=_shown(expr), reason=reason, hint=hint)
+def _computation_error(expr: Node, reason: str, hint: str) -> InvalidInputError:
+    return InvalidInputError("expression cannot be computed", expression=_shorten_sql(expr), reason=reason, hint=hint)
 
 
-def _shown(expr: Node) -> str:
+def _shorten_sql(expr: Node) -> str:
     text = to_sql(expr)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _counted(least: int, most: int | None) -> str:
+def _format_count(least: int, most: int | None) -> str:
     return f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
 
 
@@ -525,15 +536,15 @@ def find_column(columns: Columns, name: str) -> pa.Array:
     """The column of this name.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: the column does not exist.
     """
     if name not in columns:
-        raise InvalidInputError("column is not known here", column=name, hint=f"columns are {', '.join(columns)}")
+        raise InvalidInputError("column does not exist", column=name, hint=f"columns are {', '.join(columns)}")
     return columns[name]
 
 
 def typed_scalar(value: Any, dtype: pa.DataType, name: str) -> pa.Scalar:
-    """The value as a scalar of the column's type, or of a finer type of time where that type would cut it.
+    """The value as a scalar of the column's type, or of a finer timestamp type if the column's would cut digits off.
 
     Raises:
         InvalidInputError: it does not fit.
@@ -547,7 +558,7 @@ def typed_scalar(value: Any, dtype: pa.DataType, name: str) -> pa.Scalar:
         if isinstance(value, dt.datetime | pa.TimestampScalar) and is_moment(dtype):
             return _moment(value, dtype)
         if isinstance(value, float) and pa.types.is_integer(dtype) and not value.is_integer():
-            raise TypeError("a fraction in a column of integers")  # Arrow would cut it off without a word
+            raise TypeError("a fraction in a column of integers")  # Arrow would silently cut it off
         return pa.scalar(value, dtype)
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as cause:
         raise InvalidInputError(
@@ -560,10 +571,11 @@ def typed_scalar(value: Any, dtype: pa.DataType, name: str) -> pa.Scalar:
 
 
 def beside_column(op: str, value: Any, dtype: pa.DataType, name: str) -> tuple[str, pa.Scalar]:
-    """A comparison of a column with a value, as one that Arrow makes exactly.
+    """Rewrite a comparison of a column with a value so that Arrow computes it exactly.
 
-    Arrow would bring the column to nanoseconds where the value has some, which the years before 1677 and after 2262 do
-    not survive: such a value lies between two values of the column, and equals none of them.
+    Arrow converts a whole column to nanoseconds if the value has some, and fails for years before 1677 and after 2262.
+    But a value with nanoseconds is between two values of a column of microseconds and equals none of them, so that a
+    comparison with the microsecond below it has the same answer.
 
     Raises:
         InvalidInputError: the value does not fit the column's type.
@@ -585,7 +597,7 @@ _LEAST: Final = -(2**63)
 
 
 def _moment(value: dt.datetime | pa.TimestampScalar, dtype: pa.DataType) -> pa.Scalar:
-    """Arrow would cut a point in time down to the column's unit without a word."""
+    """The point in time in the column's unit, or exact if that unit is too coarse: Arrow would silently cut it."""
     zone = getattr(dtype, "tz", None)
     if isinstance(value, pa.TimestampScalar):
         exact = pa.scalar(value.value, pa.timestamp("ns", zone))

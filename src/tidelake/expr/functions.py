@@ -1,7 +1,7 @@
-"""The functions of SQL text, each as one small kernel on Arrow columns.
+"""The SQL functions, each a small kernel on Arrow columns.
 
-A function sees its arguments as arrays of one length; where Arrow's kernel takes a plain value instead (the pattern of
-`replace`), the argument must be a constant. Names are lower case; aliases are separate entries of the same function.
+A function gets its arguments as arrays of equal length. Where Arrow's kernel takes a single value (the pattern of
+`replace`), the argument must be a constant. Names are in lower case; `ALIASES` lists other names of the same functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError
 from tidelake.expr import decimals
 from tidelake.expr.cast import cast_arrow
-from tidelake.expr.coerce import INTEGERS, common_type, has_nan, is_bytes, is_moment, is_number, is_text, meet
+from tidelake.expr.coerce import INTEGERS, common_type, has_nan, is_bytes, is_moment, is_number, is_text, to_common_type
 
 HALF_UP: Final = "half_towards_infinity"
 _NOT_CONSTANT: Final = object()
@@ -27,7 +27,7 @@ _NOT_CONSTANT: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arguments:
-    """What a function is called with."""
+    """The arguments of one call."""
 
     arrays: Sequence[pa.Array]
     constants: Sequence[Any]
@@ -70,7 +70,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """How many arguments it takes (None: any number from the least on) and what it does."""
+    """A kernel, and the least and most arguments it takes (None: no upper limit)."""
 
     least: int
     most: int | None
@@ -78,7 +78,7 @@ class Function:
 
 
 def constant_of(value: Any, known: bool) -> Any:
-    """A constant for `Arguments`, or the mark of an argument that is none."""
+    """The entry of `Arguments.constants` for an argument: its value, or a marker if it is not a constant."""
     return value if known else _NOT_CONSTANT
 
 
@@ -96,7 +96,7 @@ def _text(kernel: Callable[..., Any], **options: Any) -> Callable[[Arguments], p
 
 
 def _trim(kernel: Callable[..., Any]) -> Callable[[Arguments], pa.Array]:
-    """Spaces, or the characters of a second argument."""
+    """Trim spaces, or the characters in the second argument."""
     return lambda given: kernel(given.text(0), characters=given.constant(1, str, " "))
 
 
@@ -108,31 +108,31 @@ def _length(given: Arguments) -> pa.Array:
 
 
 def _substring(given: Arguments) -> pa.Array:
-    """From a position that counts from 1, or from the end if it is negative."""
+    """The text from a position, counted from 1, or from the end if it is negative."""
     start, length = given.constant(1, int), given.constant(2, int)
     begin = start - 1 if start > 0 else start
     if length is None:
         return pc.utf8_slice_codeunits(given.text(0), start=begin)
     if begin >= 0:
         return pc.utf8_slice_codeunits(given.text(0), start=begin, stop=begin + max(length, 0))
-    # Counted from the end of each text: a start before its beginning uses up part of the length.
+    # Counted from the end of each text. If the start is before the beginning, the length is used up by what is missing.
     text = given.text(0)
     reversed_ = pc.utf8_reverse(text)
     stop = max(-begin - max(length, 0), 0)
     return pc.utf8_reverse(pc.utf8_slice_codeunits(reversed_, start=stop, stop=max(-begin, stop)))
 
 
-def _left(given: Arguments) -> pa.Array:
+def _take_left(given: Arguments) -> pa.Array:
     return pc.utf8_slice_codeunits(given.text(0), start=0, stop=max(given.constant(1, int), 0))
 
 
-def _right(given: Arguments) -> pa.Array:
+def _take_right(given: Arguments) -> pa.Array:
     count = max(given.constant(1, int), 0)
     return pc.utf8_reverse(pc.utf8_slice_codeunits(pc.utf8_reverse(given.text(0)), start=0, stop=count))
 
 
 def _concat(given: Arguments) -> pa.Array:
-    """Text or bytes one after another, null if one of them is; numbers and dates are written as text."""
+    """Concatenate texts or bytes, null if one of them is; numbers and dates become text."""
     if all(is_bytes(values.type) for values in given.arrays):
         return pc.binary_join_element_wise(*given.arrays, b"", null_handling="emit_null")
     texts = [cast_arrow(values, pa.string()) for values in given.arrays]
@@ -146,7 +146,7 @@ def _concat_ws(given: Arguments) -> pa.Array:
 
 def _replace(given: Arguments) -> pa.Array:
     pattern, replacement = given.constant(1, str), given.constant(2, str, "")
-    # Arrow never comes back from replacing an empty pattern; SQL leaves the text as it is.
+    # Arrow loops forever on an empty pattern; SQL leaves the text as it is.
     return pc.replace_substring(given.text(0), pattern=pattern, replacement=replacement) if pattern else given.text(0)
 
 
@@ -155,7 +155,7 @@ def _repeat(given: Arguments) -> pa.Array:
 
 
 def _pad(kernel: Callable[..., Any]) -> Callable[[Arguments], pa.Array]:
-    """To exactly this many characters; Arrow pads with one character alone."""
+    """Pad or cut to exactly this many characters. Arrow can pad only with a single character."""
 
     def run(given: Arguments) -> pa.Array:
         width, padding = max(given.constant(1, int), 0), given.constant(2, str, " ")
@@ -193,13 +193,13 @@ def _floor_ceil(mode: str) -> Callable[[Arguments], pa.Array]:
 
 
 def _round(given: Arguments) -> pa.Array:
-    """Half up, to a number of digits after the point (or, if negative, before it)."""
+    """Round half up to a number of digits after the point (if negative, before it)."""
     values, digits = given.number(0), given.constant(1, int, 0)
     if pa.types.is_floating(values.type):
         return _round_float(values, digits)
     if pa.types.is_decimal(values.type):
         scale = min(max(digits, 0), values.type.scale)
-        precision, scale = decimals.bounded(values.type.precision - values.type.scale + scale + 1, scale)
+        precision, scale = decimals.limit_precision(values.type.precision - values.type.scale + scale + 1, scale)
         rounded = (
             values if digits >= 0 else pc.round(values, ndigits=max(digits, -decimals.DIGITS_MAX), round_mode=HALF_UP)
         )
@@ -211,7 +211,7 @@ def _round(given: Arguments) -> pa.Array:
 
 
 def _round_float(values: pa.Array, digits: int) -> pa.Array:
-    """Half up of the decimal digits one sees: 2.675 to 2 digits is 2.68, though the stored value is a little less."""
+    """Round the printed decimal digits half up: 2.675 to 2 digits is 2.68, though the stored value is a little less."""
     numbers = np.asarray(pc.fill_null(values, 0).cast(pa.float64()))
     digits = min(max(digits, -308), 308)
     size = np.abs(numbers)
@@ -219,16 +219,16 @@ def _round_float(values: pa.Array, digits: int) -> pa.Array:
     power = float(10**digits) if digits > 0 else 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.floor(size / unit * power)
-        # The nearest value to the tie itself: what is not below it rounds up.
+        # Compare with the floating point value nearest to the tie: values not below it round up.
         up = size >= (steps + 0.5) / power * unit
         rounded = np.copysign((steps + up) / power * unit, numbers)
-    # Beyond 2^52 there is no fraction to round; there, and for NaN and infinity, the value stays.
+    # Numbers from 2^52 on have no fraction to round. They stay as they are, like NaN and infinity.
     rounded = np.where(np.isfinite(rounded) & (steps < 2.0**52), rounded, numbers)
     return pa.array(rounded, pa.float64(), mask=np.asarray(values.is_null())).cast(values.type, safe=False)
 
 
 def _double(kernel: Callable[..., Any]) -> Callable[[Arguments], pa.Array]:
-    """A function of DOUBLE."""
+    """A function whose arguments are converted to DOUBLE."""
 
     def run(given: Arguments) -> pa.Array:
         return kernel(*(given.number(index).cast(pa.float64(), safe=False) for index in range(len(given.arrays))))
@@ -241,8 +241,8 @@ def _ln(values: pa.Array) -> pa.Array:
 
 
 def _greatest(given: Arguments) -> pa.Array:
-    """The greatest of the arguments that are not null; Arrow's kernel passes over NaN, which is greater than all."""
-    arrays = _alike(given)
+    """The greatest argument that is not null. NaN is greater than every number, but Arrow's kernel ignores it."""
+    arrays = _to_one_type(given)
     found = _pick_extreme(pc.max_element_wise, arrays)
     if not has_nan(found.type):
         return found
@@ -252,12 +252,12 @@ def _greatest(given: Arguments) -> pa.Array:
 
 def _least(given: Arguments) -> pa.Array:
     """The least of the arguments that are not null."""
-    return _pick_extreme(pc.min_element_wise, _alike(given))
+    return _pick_extreme(pc.min_element_wise, _to_one_type(given))
 
 
 def _pick_extreme(kernel: Callable[..., Any], arrays: Sequence[pa.Array]) -> pa.Array:
     dtype = arrays[0].type
-    # Arrow's kernels take neither moments with a zone nor booleans; numbers of the same order stand in for them.
+    # Arrow's kernels take neither timestamps with a zone nor booleans, so that integers in the same order replace them.
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
         return kernel(*(values.view(pa.int64()) for values in arrays), skip_nulls=True).view(dtype)
     if pa.types.is_boolean(dtype):
@@ -265,9 +265,9 @@ def _pick_extreme(kernel: Callable[..., Any], arrays: Sequence[pa.Array]) -> pa.
     return kernel(*arrays, skip_nulls=True)
 
 
-def _alike(given: Arguments) -> list[pa.Array]:
+def _to_one_type(given: Arguments) -> list[pa.Array]:
     dtype = reduce(_common, (values.type for values in given.arrays))
-    return [meet(values, dtype) for values in given.arrays]
+    return [to_common_type(values, dtype) for values in given.arrays]
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -289,7 +289,7 @@ def _part(kernel: Callable[..., Any], **options: Any) -> Callable[[Arguments], p
 
 
 def _clock(kernel: Callable[..., Any]) -> Callable[[Arguments], pa.Array]:
-    """A part of the time of day; a date is its midnight."""
+    """A part of the time of day; a DATE counts as its midnight."""
 
     def run(given: Arguments) -> pa.Array:
         values = given.moment(0)
@@ -328,8 +328,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "rtrim": Function(1, 2, _trim(pc.utf8_rtrim)),
     "length": _one(_length),
     "substring": Function(2, 3, _substring),
-    "left": Function(2, 2, _left),
-    "right": Function(2, 2, _right),
+    "left": Function(2, 2, _take_left),
+    "right": Function(2, 2, _take_right),
     "concat": Function(1, None, _concat),
     "concat_ws": Function(2, None, _concat_ws),
     "replace": Function(2, 3, _replace),

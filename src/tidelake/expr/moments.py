@@ -1,7 +1,7 @@
-"""Points in time as constants: a `datetime` where microseconds say it all, else an Arrow scalar of nanoseconds.
+"""Points in time as constants: a `datetime` if microseconds are exact, else an Arrow scalar of nanoseconds.
 
-Python's own datetime ends at microseconds, and so would a constant that passes through it. Invariant: `plain_value`
-loses no digit, and a constant that needs none of the finer ones is a plain Python value.
+Python's datetime has only microseconds, so a constant that passed through it would lose its nanoseconds. Invariant:
+`plain_value` loses no digit, and a constant without nanoseconds is a plain Python value.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the clock of no zone
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock without a zone
 _DAYS: Final = frozenset("YMWD")
 _FINER: Final = frozenset({"ps", "fs", "as"})
 
 
 def plain_value(value: Any) -> Any:
-    """A value of numpy, pandas or Arrow as a constant; any other as it is.
+    """Convert a value of numpy, pandas or Arrow to a constant; other values stay as they are.
 
     Raises:
-        InvalidInputError: it is a point in time that no type holds.
+        InvalidInputError: it is a point in time outside the range of all types.
     """
     match value:
         case pa.Scalar():
@@ -36,10 +36,10 @@ def plain_value(value: Any) -> Any:
 
 
 def from_parts(moment: dt.datetime, nanos: int) -> Any:
-    """A moment to the microsecond (with a zone: of UTC), and the nanoseconds beyond.
+    """Combine a moment (in UTC if it has a zone) with the nanoseconds beyond its microseconds.
 
     Raises:
-        InvalidInputError: it has nanoseconds, and lies outside of the years that have them.
+        InvalidInputError: it has nanoseconds and is outside the years that nanoseconds can represent.
     """
     if not nanos:
         return moment
@@ -51,7 +51,7 @@ def from_nanos(nanos: int, *, zoned: bool) -> Any:
     """Nanoseconds since 1970 as a constant.
 
     Raises:
-        InvalidInputError: there are more than 64 bits of them.
+        InvalidInputError: they do not fit into 64 bits.
     """
     micros, rest = divmod(nanos, 1_000)
     if not rest:
@@ -64,12 +64,12 @@ def from_nanos(nanos: int, *, zoned: bool) -> Any:
 
 
 def is_fine(value: object) -> bool:
-    """Whether it is a point in time that no `datetime` holds."""
+    """Whether it is a point in time with nanoseconds, which a `datetime` cannot hold."""
     return isinstance(value, pa.TimestampScalar)
 
 
-def shown(value: pa.TimestampScalar) -> str:
-    """A point in time that no `datetime` holds, with all its digits and without its zone (which is UTC)."""
+def format_nanos(value: pa.TimestampScalar) -> str:
+    """The text of a point in time with all nine digits, without its zone (which is UTC)."""
     micros, rest = divmod(value.value, 1_000)
     plain = _EPOCH + dt.timedelta(microseconds=micros)
     return f"{plain.isoformat(sep=' ', timespec='microseconds')}{rest:03d}"
@@ -90,7 +90,7 @@ def _from_numpy(value: np.datetime64) -> Any:
     if unit == "ns":
         return from_nanos(int(value.astype("datetime64[ns]").astype(np.int64)), zoned=False)
     found = None if unit in _FINER else value.astype(f"datetime64[{'D' if unit in _DAYS else 'us'}]").item()
-    if not isinstance(found, dt.date):  # of other moments numpy gives numbers
+    if not isinstance(found, dt.date):  # numpy returns an integer for a moment outside the range of datetime
         raise _out_of_range(value)
     return found
 

@@ -1,7 +1,7 @@
-"""What all parts of an expression share: the nodes below, and the columns they look at.
+"""What all nodes of an expression have in common: children, and the columns that they read.
 
-Nodes are frozen values. Whatever looks through a whole tree does it with `walk`, which does not recurse, so that a tree
-may be as deep as a program builds it.
+Nodes are frozen values. Code that visits a whole tree uses `walk`. It does not recurse: a program may chain thousands
+of conditions with `|`, which makes a tree deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Node:
         return ()
 
     def reads(self) -> str | None:
-        """The column this node itself looks at, if it does."""
+        """The column that this node itself reads, or None."""
         return None
 
     def columns(self) -> frozenset[str]:
-        """The names of the columns it looks at."""
+        """The names of all columns that the expression reads."""
         return frozenset(name for node in walk(self) if (name := node.reads()) is not None)
 
 

@@ -1,8 +1,8 @@
-"""SQL text to expressions: the WHERE and SET of people who write SQL, in the dialect of Spark.
+"""Parse SQL text to expressions: WHERE conditions and SET values, in the dialect of Spark.
 
-The grammar is sqlglot's; what the text *means* is decided here, node by node. Whatever is not understood is refused
-with its place in the text: nothing is ever skipped, and what dialects bind differently (`a = b = c`) must say by
-parentheses which it means. Functions are looked up in our own table alone.
+sqlglot parses the syntax; this module decides, node by node, what it means. Text that is not understood is refused with
+its position: nothing is skipped. Operators that dialects group differently (`a = b = c`) need parentheses. Only the
+functions of our own table exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelake.expr import constants
 from tidelake.expr.evaluate import evaluate_scalar, matches
 from tidelake.expr.functions import ALIASES, FUNCTIONS
 from tidelake.expr.node import Scalar
-from tidelake.expr.render import quoted, to_sql
+from tidelake.expr.render import quote_name, to_sql
 from tidelake.expr.scalar import (
     NULL,
     Arithmetic,
@@ -63,8 +63,8 @@ from tidelake.expr.tree import (
     like,
 )
 from tidelake.expr.vocabulary import AGGREGATES, BUILT, CONDITION_FUNCTIONS, NAMED_CASTS, TIMES, TYPES, UNSTEADY
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.types import (
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
     DataType,
     DecimalType,
     Field,
@@ -126,7 +126,7 @@ _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...]] = (
 
 
 class _Dialect(Spark):
-    """Spark, but every function keeps the name it was written with."""
+    """Spark, except that every function keeps the name in the text."""
 
     class Tokenizer(Spark.Tokenizer):
         """Without statements: a column may be called `show`."""
@@ -134,7 +134,7 @@ class _Dialect(Spark):
         COMMANDS: ClassVar[set[TokenType]] = set()
 
     class Parser(SparkParser):
-        """Without sqlglot's own knowledge of functions, which would translate some of them."""
+        """Without sqlglot's table of functions, which would rewrite some of them."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -144,34 +144,34 @@ class _Dialect(Spark):
 
 
 def parse_where(text: str, fields: Sequence[Field], *, sided: bool = False) -> Predicate:
-    """A condition on rows of these columns.
+    """Parse a condition on these columns.
 
-    Names are found exactly, or without regard to case if only one column fits. With `sided` the columns are those of
-    two tables by their full names (`tidelake.expr.sides`), and the text may leave the side out where only one fits.
+    A name matches a column exactly, or ignoring case if only one column matches. With `sided` the columns are those of
+    two tables by their full names (`tidelake.expr.sides`); the text may leave the side out if only one side matches.
 
     Raises:
         InvalidInputError: the text is not a condition, or asks for something that is not supported.
     """
-    predicate = _read(text, fields, lambda reader, node: reader.predicate(node), sided)
+    predicate = _parse(text, fields, lambda reader, node: reader.predicate(node), sided)
     matches(predicate, _no_rows(predicate.columns(), fields), 0)
     return predicate
 
 
 def parse_scalar(text: str, fields: Sequence[Field], *, sided: bool = False) -> Scalar:
-    """A value computed from rows of these columns; takes names and raises like `parse_where`."""
-    scalar = _read(text, fields, lambda reader, node: reader.scalar(node), sided)
+    """Parse a value computed from these columns; matches names and raises like `parse_where`."""
+    scalar = _parse(text, fields, lambda reader, node: reader.scalar(node), sided)
     evaluate_scalar(scalar, _no_rows(scalar.columns(), fields), 0)
     return scalar
 
 
 def _no_rows(names: Iterable[str], fields: Sequence[Field]) -> dict[str, pa.Array]:
-    """Empty columns: evaluating on them finds every mistake of types and none of values."""
+    """Empty columns: evaluating an expression on them reports errors in types but not in values."""
     return {field.name: pa.nulls(0, to_arrow(field.type)) for field in fields if field.name in names}
 
 
-def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr], T], sided: bool) -> T:
+def _parse(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr], T], sided: bool) -> T:
     if len(text) > TEXT_MAX:
-        raise InvalidInputError("sql text is too long", length=len(text), limit=TEXT_MAX, hint="build it with tl.col")
+        raise InvalidInputError("SQL text is too long", length=len(text), limit=TEXT_MAX, hint="build it with tl.col")
     try:
         reader = (_SidedReader if sided else _Reader)(text, fields)
         return read(reader, _syntax(text, reader.names))
@@ -181,7 +181,7 @@ def _read(text: str, fields: Sequence[Field], read: Callable[[_Reader, exp.Expr]
 
 def _too_deep() -> InvalidInputError:
     return InvalidInputError(
-        "sql text is nested too deeply", limit=DEPTH_MAX, hint="remove parentheses that are not needed, or use IN"
+        "SQL text is nested too deeply", limit=DEPTH_MAX, hint="remove parentheses that are not needed, or use IN"
     )
 
 
@@ -199,14 +199,14 @@ def _syntax(text: str, names: Callable[[], Iterable[tuple[str, ...]]]) -> exp.Ex
             if depth > DEPTH_MAX:
                 raise _too_deep()
             if token.token_type == TokenType.SEMICOLON:
-                raise _misplaced(text, "sql text holds more than one expression", token.start, "remove the semicolon")
+                raise _error_at(text, "SQL text has more than one expression", token.start, "remove the semicolon")
         parsed = dialect.parser().parse_into(exp.Condition, tokens, text)
     except SqlglotError as cause:
         details = getattr(cause, "errors", None) or [{}]
         raise _syntax_error(text, details[0]) from cause
     statements = [each for each in parsed if each is not None]
     if len(statements) != 1:
-        raise InvalidInputError("sql text is empty", hint="write a condition such as id > 7")
+        raise InvalidInputError("SQL text is empty", hint="write a condition such as id > 7")
     return statements[0]
 
 
@@ -217,8 +217,8 @@ def _syntax_error(text: str, details: dict[str, Any]) -> InvalidInputError:
     if line is not None and column is not None:
         place = f"line {line}, column {max(column - len(near or '') + 1, 1)}"
     return InvalidInputError(
-        "sql text cannot be understood",
-        text=_shortened(text),
+        "SQL text has a syntax error",
+        text=_shorten(text),
         position=place,
         near=near,
         hint="check quotes ('text', `column`), parentheses and operators",
@@ -226,9 +226,10 @@ def _syntax_error(text: str, details: dict[str, Any]) -> InvalidInputError:
 
 
 def _with_plain_strings(text: str, tokens: Iterable[Token]) -> list[Token]:
-    """String tokens with their value: escapes read as Spark reads them, neighbours joined.
+    """The tokens with the values of strings: escapes are replaced as in Spark, adjacent strings are joined.
 
-    A doubled quote inside of a string arrives as two strings that touch: it stands for the quote.
+    The tokenizer turns a doubled quote inside a string into two strings without space between them, so these are joined
+    with the quote.
     """
     result: list[Token] = []
     for token in tokens:
@@ -236,7 +237,7 @@ def _with_plain_strings(text: str, tokens: Iterable[Token]) -> list[Token]:
             result.append(token)
             continue
         raw = text[token.start : token.end + 1]
-        value, last = constants.unescaped(raw[1:-1]), result[-1] if result else None
+        value, last = constants.unescape(raw[1:-1]), result[-1] if result else None
         if last is not None and last.token_type == TokenType.STRING:
             touching = last.end + 1 == token.start and text[last.end] == raw[0]
             last.text += (raw[0] if touching else "") + value
@@ -248,7 +249,7 @@ def _with_plain_strings(text: str, tokens: Iterable[Token]) -> list[Token]:
 
 
 def _refuse_quoted_names(text: str, tokens: Iterable[Token], names: Callable[[], Iterable[tuple[str, ...]]]) -> None:
-    """Other dialects have names in double quotes, Spark has texts: `"status" <> 'paid'` would hold for every row."""
+    """Refuse double-quoted column names: Spark reads them as texts, so `"status" <> 'paid'` is true for all rows."""
     suspects = [token for token in tokens if token.token_type in _TEXT_TOKENS and _is_double_quoted(text, token)]
     if not suspects:
         return
@@ -256,8 +257,8 @@ def _refuse_quoted_names(text: str, tokens: Iterable[Token], names: Callable[[],
     for token in suspects:
         path = known.get(token.text.lower())
         if path is not None:
-            column, plain = ".".join(map(quoted, path)), to_sql(literal(token.text))
-            raise _misplaced(
+            column, plain = ".".join(map(quote_name, path)), to_sql(literal(token.text))
+            raise _error_at(
                 text,
                 "text in double quotes is also the name of a column",
                 token.start,
@@ -270,14 +271,16 @@ _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 
 
 def _is_double_quoted(text: str, token: Token) -> bool:
-    return '"' in (text[token.start], text[token.end])  # neighbours were joined: the first or the last of them
+    # Adjacent strings were joined into one token, so that either of its ends may show the double quotes.
+    raw = text[token.start : token.end + 1]
+    return raw.lstrip("rR").startswith('"') or raw.endswith('"') or ('"' in raw and '"' not in token.text)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _misplaced(text: str, message: str, start: int | None, hint: str, **facts: str | None) -> InvalidInputError:
+def _error_at(text: str, message: str, start: int | None, hint: str, **facts: str | None) -> InvalidInputError:
     place = None
     if start is not None:
         place = f"line {text.count(chr(10), 0, start) + 1}, column {start - text.rfind(chr(10), 0, start)}"
@@ -288,7 +291,7 @@ def _misplaced(text: str, message: str, start: int | None, hint: str, **facts: s
 
 
 class _Reader:
-    """Gives each node of the syntax its meaning; knows the text (for errors) and the columns."""
+    """Converts syntax nodes to expressions; knows the columns, and the text for error positions."""
 
     def __init__(self, text: str, fields: Sequence[Field]) -> None:
         self.text = text
@@ -296,7 +299,7 @@ class _Reader:
         self.depth = 0
 
     def names(self) -> Iterator[tuple[str, ...]]:
-        """What columns may be called, and their members by the whole path."""
+        """All names that the text may use: columns, and members of ROW columns as paths."""
         return _paths(self.fields)
 
     # -------------------------------------------------------------------------------------------------- conditions
@@ -333,7 +336,7 @@ class _Reader:
             case exp.Between():
                 self._only(node, "this", "low", "high")
                 value, low, high = (self._side(node.args[key]) for key in ("this", "low", "high"))
-                return And((self._compared(value, ">=", low, node), self._compared(value, "<=", high, node)))
+                return And((self._compare(value, ">=", low, node), self._compare(value, "<=", high, node)))
             case exp.Like() | exp.ILike() | exp.Escape():
                 return self._like(node)
             case exp.RegexpLike():
@@ -349,7 +352,7 @@ class _Reader:
         return scalar.predicate if isinstance(scalar, Truth) else Holds(scalar)
 
     def _chain(self, node: exp.Expr) -> list[exp.Expr]:
-        """The parts of a chain of ANDs (or ORs) that no parentheses divide, however long it is."""
+        """The parts of a chain of ANDs (or ORs) without parentheses. No recursion: a chain may be thousands long."""
         parts, waiting = [], [node]
         while waiting:
             current = waiting.pop()
@@ -362,15 +365,15 @@ class _Reader:
 
     def _comparison(self, node: exp.Expr, op: str) -> Predicate:
         self._only(node, "this", "expression")
-        return self._compared(self._side(node.this), op, self._side(node.expression), node)
+        return self._compare(self._side(node.this), op, self._side(node.expression), node)
 
     def _side(self, node: exp.Expr) -> Scalar:
-        """An operand of a comparison; a condition there must stand in parentheses, as dialects bind it differently."""
+        """An operand of a comparison. A condition there needs parentheses, because dialects group it differently."""
         if isinstance(node, _CONDITIONS):
-            raise self._error(node, "condition inside of a comparison", "put the inner condition in parentheses")
+            raise self._error(node, "condition inside a comparison", "put the inner condition in parentheses")
         return self.scalar(node)
 
-    def _compared(self, left: Scalar, op: str, right: Scalar, node: exp.Expr) -> Predicate:
+    def _compare(self, left: Scalar, op: str, right: Scalar, node: exp.Expr) -> Predicate:
         if isinstance(left, Literal) and isinstance(right, ColumnRef):
             left, op, right = right, _MIRRORED[op], left
         dtype = self._type(left)
@@ -382,13 +385,13 @@ class _Reader:
         return Test(left, op, right)
 
     def _beside(self, constant: Literal, dtype: DataType, node: exp.Expr) -> tuple[Any] | None:
-        return self._placed(node, lambda: constants.beside_column(constant, dtype))
+        return self._add_position(node, lambda: constants.beside_column(constant, dtype))
 
     def _is(self, node: exp.Is) -> Predicate:
         self._only(node, "this", "expression")
         operand, wanted = _bare(node.this), node.expression
         if isinstance(node.this, _CONDITIONS):
-            raise self._error(node, "condition inside of IS", "put the inner condition in parentheses")
+            raise self._error(node, "condition inside IS", "put the inner condition in parentheses")
         match wanted:
             case exp.Boolean():
                 return Is(self.predicate(operand), bool(wanted.this))
@@ -396,17 +399,17 @@ class _Reader:
                 return Is(self.predicate(operand), None)
             case exp.Null():
                 return _is_null(self.scalar(operand))
-        raise self._error(node, "IS is followed by something else than NULL, TRUE or FALSE", "use = or <=>")
+        raise self._error(node, "IS must be followed by NULL, TRUE or FALSE", "use = or <=>")
 
     def _in(self, node: exp.In) -> Predicate:
         if node.args.get("query") is not None:
-            raise self._unsupported(node.args["query"])
+            raise self._unsupported_error(node.args["query"])
         self._only(node, "this", "expressions")
         value = self._side(node.this)
         options = [self._side(option) for option in node.expressions]
         if not options:
             raise self._error(node, "IN has no values", "list at least one value")
-        each = [self._compared(value, "=", option, node) for option in options]
+        each = [self._compare(value, "=", option, node) for option in options]
         if isinstance(value, ColumnRef) and all(isinstance(part, Compare) for part in each):
             return In(value.column, tuple(part.value for part in each if isinstance(part, Compare)))
         return Or(tuple(each))
@@ -417,11 +420,11 @@ class _Reader:
             self._only(node, "this", "expression")
             escape, node = self._plain_text(node.expression), node.this
             if not isinstance(node, (exp.Like, exp.ILike)):
-                raise self._error(node, "ESCAPE stands without LIKE", "remove it")
+                raise self._error(node, "ESCAPE without LIKE", "remove it")
         self._only(node, "this", "expression", "negate")
         operand, pattern = self._side(node.this), self._plain_text(node.expression)
         ignore_case = isinstance(node, exp.ILike)
-        found = self._placed(node, lambda: like(operand, pattern, escape=escape, ignore_case=ignore_case))
+        found = self._add_position(node, lambda: like(operand, pattern, escape=escape, ignore_case=ignore_case))
         return Not(found) if node.args.get("negate") else found
 
     def _condition_function(self, node: exp.Anonymous) -> Predicate:
@@ -461,7 +464,7 @@ class _Reader:
             case exp.Literal() if node.is_string:
                 return literal(node.this)
             case exp.Literal():
-                return self._placed(node, lambda: constants.number(node.this))
+                return self._add_position(node, lambda: constants.number(node.this))
             case exp.Boolean():
                 return literal(bool(node.this))
             case exp.Null():
@@ -474,13 +477,13 @@ class _Reader:
                 return self._column(node)
             case exp.Neg():
                 self._only(node, "this")
-                return self._negated(node.this)
+                return self._negate(node.this)
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
             case exp.Case() | exp.If():
                 return self._case(node)
             case exp.DPipe():
-                return self._joined(node)
+                return self._concat(node)
             case exp.Trim() | exp.Extract():
                 return self._worded_function(node)
             case exp.Anonymous() if node.name.lower() not in CONDITION_FUNCTIONS:
@@ -490,7 +493,7 @@ class _Reader:
             return self._arithmetic(node, op)
         if self._is_condition(node):
             return Truth(self.predicate(node))
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _arithmetic(self, node: exp.Expr, op: str) -> Scalar:
         self._only(node, "this", "expression", "typed", "safe")
@@ -502,7 +505,7 @@ class _Reader:
                 )
         return Arithmetic(op, self.scalar(node.this), self.scalar(node.expression))
 
-    def _joined(self, node: exp.Expr) -> Scalar:
+    def _concat(self, node: exp.Expr) -> Scalar:
         parts, waiting = [], [node]
         while waiting:
             current = waiting.pop()
@@ -517,15 +520,19 @@ class _Reader:
                 parts.append(self.scalar(current))
         return Call("concat", tuple(parts))
 
-    def _negated(self, node: exp.Expr) -> Scalar:
-        """A sign directly before a number belongs to it: the least BIGINT has no positive twin."""
+    def _negate(self, node: exp.Expr) -> Scalar:
+        """A sign directly before a number belongs to it: the smallest BIGINT has no positive counterpart."""
         match node:
             case exp.Literal() if not node.is_string:
-                return self._placed(node, lambda: constants.number(f"-{node.this}"))
+                return self._add_position(node, lambda: constants.number(f"-{node.this}"))
             case exp.TryCast() if isinstance(node.this, exp.Literal) and not node.args.get("safe"):
                 dtype = self._data_type(node.args["to"])
                 number = dtype.root in _NUMBERS and re.fullmatch(r"[0-9.][0-9.eE+-]*", node.this.this)
-                found = self._placed(node, lambda: constants.typed(f"-{node.this.this}", dtype)) if number else None
+                found = (
+                    self._add_position(node, lambda: constants.parse_typed(f"-{node.this.this}", dtype))
+                    if number
+                    else None
+                )
                 if found is not None:
                     return found
         return Negate(self.scalar(node))
@@ -546,10 +553,10 @@ class _Reader:
         return Cast(self.scalar(operand), dtype)
 
     def _constant_cast(self, node: exp.Expr, operand: exp.Literal, dtype: DataType) -> Literal | None:
-        """DATE '2024-01-01', 5L, 1.5BD: the constant itself, so that it can prune."""
+        """Evaluate DATE '2024-01-01', 5L and 1.5BD to a constant, which can prune."""
         plain_timestamp = node.args["to"].this.name == "TIMESTAMPTZ"
         if operand.is_string and plain_timestamp and not node.args["to"].expressions:
-            return self._placed(node, lambda: constants.timestamp(operand.this))
+            return self._add_position(node, lambda: constants.timestamp(operand.this))
         if operand.is_string and dtype.root in (Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT):
             return None
         if not operand.is_string and dtype.root not in _NUMBERS:
@@ -557,8 +564,8 @@ class _Reader:
         if not operand.is_string and dtype.root in _INTEGERS and not operand.this.isdigit():
             return None
         if isinstance(dtype, TimeType) and dtype.root is not Root.TIME and not node.args["to"].expressions:
-            dtype = replace(dtype, precision=9)  # nobody said how many digits count: all of them
-        return self._placed(node, lambda: constants.typed(operand.this, dtype))
+            dtype = replace(dtype, precision=9)  # without a precision in the text, keep all digits that are written
+        return self._add_position(node, lambda: constants.parse_typed(operand.this, dtype))
 
     def _case(self, node: exp.Expr) -> Scalar:
         if isinstance(node, exp.If):
@@ -573,7 +580,7 @@ class _Reader:
             if subject is None:
                 condition = self.predicate(branch.this)
             else:
-                condition = self._compared(subject, "=", self._side(branch.this), branch)
+                condition = self._compare(subject, "=", self._side(branch.this), branch)
             branches.append((condition, self.scalar(branch.args["true"])))
         default = node.args.get("default")
         return Case(tuple(branches), NULL if default is None else self.scalar(default))
@@ -583,7 +590,7 @@ class _Reader:
         if name in AGGREGATES:
             raise self._error(node, "aggregates are not supported", "they need a query engine", function=name)
         if name in UNSTEADY:
-            raise self._unsteady(node, name)
+            raise self._unsteady_error(node, name)
         if name in NAMED_CASTS:
             (operand,) = self._arguments(node, 1)
             return Cast(self.scalar(operand), NAMED_CASTS[name])
@@ -594,7 +601,7 @@ class _Reader:
             raise self._error(node, "function is not known", _nearest(name, known, "functions"), function=name)
         arguments = [self.scalar(each) for each in node.expressions]
         if name in ("ltrim", "rtrim"):
-            arguments.reverse()  # Spark has the characters to trim first
+            arguments.reverse()  # in Spark the characters to trim are the first argument
         return Call(ALIASES.get(name, name), tuple(arguments))
 
     def _built(self, node: exp.Anonymous, name: str) -> Scalar:
@@ -616,7 +623,7 @@ class _Reader:
         return Coalesce((left, right))
 
     def _worded_function(self, node: exp.Expr) -> Scalar:
-        """TRIM(BOTH 'x' FROM s) and EXTRACT(YEAR FROM d)."""
+        """Functions with keywords among their arguments: TRIM(BOTH 'x' FROM s) and EXTRACT(YEAR FROM d)."""
         if isinstance(node, exp.Extract):
             self._only(node, "this", "expression")
             name = node.this.name.lower()
@@ -635,13 +642,13 @@ class _Reader:
         try:
             return literal(bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}"))
         except ValueError as cause:
-            message = "hexadecimal constant holds another character"
+            message = "hexadecimal constant has an invalid character"
             raise self._error(node, message, "use digits and a to f") from cause
 
     # ----------------------------------------------------------------------------------------------------- columns
 
     def _column(self, node: exp.Expr) -> Scalar:
-        field, members = self._named(self._path(node))
+        field, members = self._resolve_path(self._path(node))
         scalar: Scalar = ColumnRef(field.name)
         for name in members:
             dtype = field.type
@@ -653,8 +660,8 @@ class _Reader:
             scalar = Member(scalar, field.name)
         return scalar
 
-    def _named(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
-        """The column that a path begins with, and the rest of the path."""
+    def _resolve_path(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
+        """The column at the start of a path, and the rest of the path."""
         return self._find(path[0], self.fields, "column"), path[1:]
 
     def _path(self, node: exp.Expr) -> list[exp.Expr]:
@@ -665,14 +672,14 @@ class _Reader:
             case exp.Dot():
                 self._only(node, "this", "expression")
                 return [*self._path(_bare(node.this)), node.expression]
-        raise self._unsupported(node)
+        raise self._unsupported_error(node)
 
     def _find(self, node: exp.Expr, fields: Sequence[Field], kind: str) -> Field:
         if isinstance(node, exp.Literal):
-            hint = f"names are written without quotes or in backticks: {quoted(node.name)}"
-            raise self._error(node, f"text stands where the name of a {kind} belongs", hint, value=ascii(node.name))
+            hint = f"names are written without quotes or in backticks: {quote_name(node.name)}"
+            raise self._error(node, f"text in the place of a {kind} name", hint, value=ascii(node.name))
         if not isinstance(node, exp.Identifier):
-            raise self._unsupported(node)
+            raise self._unsupported_error(node)
         name = node.name
         exact = [field for field in fields if field.name == name]
         found = exact or [field for field in fields if field.name.lower() == name.lower()]
@@ -682,11 +689,11 @@ class _Reader:
             options = ", ".join(field.name for field in found)
             raise self._error(node, f"{kind} is ambiguous", f"write exactly one of {options}", **{kind: name})
         if name.lower() in UNSTEADY and kind == "column":
-            raise self._unsteady(node, name)
+            raise self._unsteady_error(node, name)
         hint = _nearest(name, [field.name for field in fields], f"{kind}s")
         if kind == "column":
-            hint += f"{'' if hint.endswith('?') else ';'} a text stands in single quotes: '{name}'"
-        raise self._error(node, f"{kind} is not known", hint, **{kind: name})
+            hint += f"{'' if hint.endswith('?') else ';'} a text needs single quotes: '{name}'"
+        raise self._error(node, f"{kind} does not exist", hint, **{kind: name})
 
     def _type(self, scalar: Scalar) -> DataType | None:
         """The declared type of a column or member; None for anything computed."""
@@ -739,32 +746,34 @@ class _Reader:
         raise self._error(node, "pattern is not a plain text", "write it between quotes")
 
     def _only(self, node: exp.Expr, *keys: str) -> None:
-        """Refuses a node that says more than what is looked at."""
+        """Refuse a node with arguments that the caller does not interpret: ignoring one would change the meaning."""
         for key, value in node.args.items():
             if value and key not in keys:
                 raise self._error(node, "part of the text is not supported", "write it another way", part=key)
 
-    def _placed(self, node: exp.Expr, read: Callable[[], T]) -> T:
-        """What is read; an error gets the place in the text."""
+    def _add_position(self, node: exp.Expr, read: Callable[[], T]) -> T:
+        """Run `read`; an error from it gets the position of the node in the text."""
         try:
             return read()
         except InvalidInputError as cause:
-            place = _misplaced(self.text, "", _start(node), "").facts
+            place = _error_at(self.text, "", _start(node), "").facts
             cause.facts.update(place)
             raise
 
-    def _unsteady(self, node: exp.Expr, name: str) -> InvalidInputError:
-        hint = "write the value itself: the same text must mean the same rows each time it is tried"
-        return self._error(node, "value changes from one moment to the next", hint, function=name.lower())
+    def _unsteady_error(self, node: exp.Expr, name: str) -> InvalidInputError:
+        hint = (
+            "write the value itself: a commit may evaluate the text again after a conflict, and must find the same rows"
+        )
+        return self._error(node, "value changes with each evaluation", hint, function=name.lower())
 
-    def _unsupported(self, node: exp.Expr) -> InvalidInputError:
+    def _unsupported_error(self, node: exp.Expr) -> InvalidInputError:
         for kinds, message, hint in _REFUSED:
             if isinstance(node, kinds):
                 return self._error(node, message, hint)
         return self._error(node, "part of the text is not supported", "write it another way", part=node.key)
 
     def _error(self, node: exp.Expr, message: str, hint: str, **facts: str | None) -> InvalidInputError:
-        return _misplaced(self.text, message, _start(node), hint, **facts)
+        return _error_at(self.text, message, _start(node), hint, **facts)
 
 
 class _SidedReader(_Reader):
@@ -777,7 +786,7 @@ class _SidedReader(_Reader):
                 if side == side_of(full):
                     yield (word, column_of(full), *members)
 
-    def _named(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
+    def _resolve_path(self, path: list[exp.Expr]) -> tuple[Field, list[exp.Expr]]:
         side = SIDES.get(path[0].name.lower()) if len(path) > 1 else None
         if side is not None:
             return self._of_side(path[1], side), path[2:]
@@ -816,7 +825,7 @@ def _bare(node: exp.Expr) -> exp.Expr:
 
 
 def _start(node: exp.Expr) -> int | None:
-    """Where in the text the node is, as far as it or what is below it knows."""
+    """The position of a node in the text: the first that it or a node below it records."""
     starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
     return min(starts, default=None)
 

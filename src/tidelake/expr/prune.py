@@ -1,4 +1,4 @@
-"""Whether rows within given bounds may satisfy a predicate: never says no when a row could match."""
+"""Decide from bounds whether rows may satisfy a predicate. The answer is never no if a row could match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.expr.coerce import common_type, has_nan, is_text, meet, monotone
+from tidelake.expr.coerce import common_type, has_nan, is_text, keeps_order, to_common_type
 from tidelake.expr.evaluate import beside_column, constant, literal_scalar, read_text
 from tidelake.expr.scalar import ColumnRef, Literal
 from tidelake.expr.tree import (
@@ -30,7 +30,7 @@ from tidelake.expr.tree import (
     StartsWith,
     Test,
     Unknown,
-    flattened,
+    flatten,
 )
 
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", SAME: SAME}
@@ -46,7 +46,7 @@ class Bounds:
     null_count: pa.Array
     row_count: pa.Array
     without_nan: bool = False
-    """Whether groups with bounds are known to have no NaN. Of most files that is not known: NaN is greater than every
+    """Whether groups with bounds are known to contain no NaN. For most files that is unknown: NaN is greater than every
     number, but many writers leave it out of their bounds."""
 
 
@@ -65,22 +65,22 @@ def may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) ->
 def _may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -> pa.BooleanArray:
     match predicate:
         case And():
-            parts = (_may_match(part, bounds, count) for part in flattened(predicate))
+            parts = (_may_match(part, bounds, count) for part in flatten(predicate))
             return reduce(pc.and_, parts, constant(True, count))
         case Or():
-            parts = (_may_match(part, bounds, count) for part in flattened(predicate))
+            parts = (_may_match(part, bounds, count) for part in flatten(predicate))
             return reduce(pc.or_, parts, constant(False, count))
         case Not(IsNull(name)) if name in bounds:
-            return _known(pc.less(bounds[name].null_count, bounds[name].row_count))
+            return _unknown_as_true(pc.less(bounds[name].null_count, bounds[name].row_count))
         case Not(StartsWith(name, prefix)) if name in bounds:
             return _some_start_otherwise(bounds[name], prefix)
         case Not(part):
-            negated = _negated(part)
+            negated = _negate(part)
             return constant(True, count) if negated is None else _may_match(negated, bounds, count)
         case In(name, options):
             return _may_match(Or(tuple(Compare(name, "=", option) for option in options)), bounds, count)
         case IsNull(name) if name in bounds:
-            return _known(pc.greater(bounds[name].null_count, 0))
+            return _unknown_as_true(pc.greater(bounds[name].null_count, 0))
         case Compare(name, op, value) if name in bounds:
             return _compare(bounds[name], name, op, value, count)
         case StartsWith(name, prefix) if name in bounds:
@@ -96,7 +96,7 @@ def _may_match(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -
 
 
 def _simpler(predicate: Predicate) -> Predicate | None:
-    """A predicate that holds wherever this one does, and that bounds say more about."""
+    """A predicate that is true wherever this one is and that bounds can decide; None if there is none."""
     match predicate:
         case Holds(ColumnRef(name)):
             return Compare(name, "=", True)
@@ -112,7 +112,7 @@ def _simpler(predicate: Predicate) -> Predicate | None:
 
 
 def like_prefix(pattern: str) -> str:
-    """What every text that fits a pattern of LIKE begins with."""
+    """The prefix that all texts matching a LIKE pattern have."""
     prefix, characters = "", iter(pattern)
     for character in characters:
         if character in "%_":
@@ -125,43 +125,45 @@ def _compare(bounds: Bounds, name: str, op: str, value: object, count: int) -> p
     if value is None:
         return constant(False, count)  # a comparison with null is never true
     op, scalar = beside_column(op, value, bounds.low.type, name)
-    return _inside(bounds, op, _ordered(bounds.low), _ordered(bounds.high), scalar)
+    return _inside(bounds, op, _drop_nan(bounds.low), _drop_nan(bounds.high), scalar)
 
 
 def _test(bounds: Bounds, name: str, op: str, value: Literal, count: int) -> pa.BooleanArray:
-    """A comparison with a constant of another type: the bounds go to the type in which both meet."""
+    """A comparison with a constant of another type: bounds and constant are converted to the common type."""
     if value.value is None:
-        return _known(pc.greater(bounds.null_count, 0)) if op == SAME else constant(False, count)
+        return _unknown_as_true(pc.greater(bounds.null_count, 0)) if op == SAME else constant(False, count)
     scalar = literal_scalar(value)
     if is_text(scalar.type) and not is_text(bounds.low.type):
         scalar = read_text(scalar, bounds.low.type, Test(ColumnRef(name), op, value))
     dtype = common_type(bounds.low.type, scalar.type)
-    if dtype is None or not monotone(bounds.low.type, scalar.type):
+    if dtype is None or not keeps_order(bounds.low.type, scalar.type):
         return constant(True, count)
-    low, high = (meet(_ordered(bound), dtype) for bound in (bounds.low, bounds.high))
-    return _inside(bounds, "=" if op == SAME else op, low, high, meet(scalar, dtype))
+    low, high = (to_common_type(_drop_nan(bound), dtype) for bound in (bounds.low, bounds.high))
+    return _inside(bounds, "=" if op == SAME else op, low, high, to_common_type(scalar, dtype))
 
 
 def _inside(bounds: Bounds, op: str, low: pa.Array, high: pa.Array, scalar: pa.Scalar) -> pa.BooleanArray:
     if has_nan(scalar.type) and math.isnan(scalar.as_py()):
-        return _some_value(bounds)  # every number is less, and NaN is in few bounds
-    # NaN would be above the high bound.
+        return _some_value(bounds)  # every number is less than NaN, and few bounds include it
+    # A NaN that the writer left out of its bounds would be above the high one.
     bounded = bounds.without_nan or not has_nan(bounds.low.type)
     match op:
         case "=":
-            inside = pc.and_(_known(pc.less_equal(low, scalar)), _known(pc.greater_equal(high, scalar)))
+            inside = pc.and_(
+                _unknown_as_true(pc.less_equal(low, scalar)), _unknown_as_true(pc.greater_equal(high, scalar))
+            )
         case "<":
-            inside = _known(pc.less(low, scalar))
+            inside = _unknown_as_true(pc.less(low, scalar))
         case "<=":
-            inside = _known(pc.less_equal(low, scalar))
+            inside = _unknown_as_true(pc.less_equal(low, scalar))
         case _ if not bounded:
             inside = constant(True, len(low))
         case "!=":
             inside = pc.invert(pc.fill_null(pc.and_(pc.equal(low, scalar), pc.equal(high, scalar)), False))
         case ">":
-            inside = _known(pc.greater(high, scalar))
+            inside = _unknown_as_true(pc.greater(high, scalar))
         case _:
-            inside = _known(pc.greater_equal(high, scalar))
+            inside = _unknown_as_true(pc.greater_equal(high, scalar))
     return pc.and_(inside, _some_value(bounds))
 
 
@@ -169,7 +171,7 @@ def _some_start(bounds: Bounds, prefix: str) -> pa.BooleanArray:
     if not is_text(bounds.low.type):
         return constant(True, len(bounds.low))
     below = pc.or_(pc.less(bounds.low, prefix), pc.starts_with(bounds.low, pattern=prefix))
-    inside = pc.and_(_known(below), _known(pc.greater_equal(bounds.high, prefix)))
+    inside = pc.and_(_unknown_as_true(below), _unknown_as_true(pc.greater_equal(bounds.high, prefix)))
     return pc.and_(inside, _some_value(bounds))
 
 
@@ -182,23 +184,23 @@ def _some_start_otherwise(bounds: Bounds, prefix: str) -> pa.BooleanArray:
 
 
 def _some_value(bounds: Bounds) -> pa.BooleanArray:
-    """Whether not all rows are null."""
+    """Whether some row is not null."""
     return pc.invert(pc.fill_null(pc.equal(bounds.null_count, bounds.row_count), False))
 
 
-def _ordered(bound: pa.Array) -> pa.Array:
-    """The bound where it bounds anything: some writers record NaN, which every comparison would call false."""
+def _drop_nan(bound: pa.Array) -> pa.Array:
+    """The bounds with null for NaN: some writers record NaN, and every comparison with it would be false."""
     if not pa.types.is_floating(bound.type):
         return bound
     return pc.if_else(pc.is_nan(bound), pa.scalar(None, bound.type), bound)
 
 
-def _known(mask: pa.BooleanArray) -> pa.BooleanArray:
+def _unknown_as_true(mask: pa.BooleanArray) -> pa.BooleanArray:
     return pc.fill_null(mask, True)
 
 
-def _negated(part: Predicate) -> Predicate | None:
-    """A predicate without an outer NOT that holds exactly where the part is false, if there is one."""
+def _negate(part: Predicate) -> Predicate | None:
+    """A predicate without an outer NOT that is true exactly where the part is false; None if there is none."""
     match part:
         case Compare(name, op, value):
             return Compare(name, _OPPOSITE[op], value)

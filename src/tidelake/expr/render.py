@@ -1,6 +1,6 @@
-"""Expressions as SQL text: for error messages, plans, and to be parsed again into an equal tree.
+"""Expressions as SQL text, for error messages and plans; parsing the text gives an equal tree.
 
-Every operand that is not a single word is put in parentheses, so that nothing depends on precedence.
+Every operand that is not a single word gets parentheses, so that nothing depends on precedence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidelake.expr.tree import (
     Test,
     Truth,
 )
-from tidelake.spec.types import DataType, LengthType, Root
+from tidelake.spec.types.data_types import DataType, LengthType, Root
 
 _SUFFIX: Final = {Root.TINYINT: "Y", Root.SMALLINT: "S", Root.BIGINT: "L"}
 _ESCAPES: Final = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1a": "\\Z"}
@@ -46,8 +46,8 @@ def to_sql(node: Node) -> str:
     return _scalar(node) if isinstance(node, Scalar) else _predicate(node)
 
 
-def quoted(name: str) -> str:
-    """A column's name as it is written in SQL."""
+def quote_name(name: str) -> str:
+    """A column's name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -58,21 +58,21 @@ def _predicate(node: Node) -> str:
         case Or(()):
             return "FALSE"
         case And(parts):
-            return " AND ".join(map(_nested, parts))
+            return " AND ".join(map(_parenthesize, parts))
         case Or(parts):
-            return " OR ".join(map(_nested, parts))
+            return " OR ".join(map(_parenthesize, parts))
         case Not(part):
             return f"NOT ({_predicate(part)})"
         case Compare(column, op, value):
-            return f"{quoted(column)} {_operator(op)} {_constant(value)}"
+            return f"{quote_name(column)} {_operator(op)} {_constant(value)}"
         case In(_, ()):
             return "FALSE"
         case In(column, values):
-            return f"{quoted(column)} IN ({', '.join(map(_constant, values))})"
+            return f"{quote_name(column)} IN ({', '.join(map(_constant, values))})"
         case IsNull(column):
-            return f"{quoted(column)} IS NULL"
+            return f"{quote_name(column)} IS NULL"
         case StartsWith(column, prefix):
-            return f"startswith({quoted(column)}, {_constant(prefix)})"
+            return f"startswith({quote_name(column)}, {_constant(prefix)})"
     return _predicate_of_scalars(node)
 
 
@@ -93,7 +93,7 @@ def _predicate_of_scalars(node: Node) -> str:
     return "NULL"
 
 
-def _nested(part: Predicate) -> str:
+def _parenthesize(part: Predicate) -> str:
     text = _predicate(part)
     return f"({text})" if isinstance(part, _COMPOUND) and text not in ("TRUE", "FALSE") else text
 
@@ -107,9 +107,9 @@ def _scalar(node: Node) -> str:
         case Literal(value, dtype):
             return _constant(value, dtype)
         case ColumnRef(column):
-            return quoted(column)
+            return quote_name(column)
         case Member(operand, name):
-            return f"{_operand(operand)}.{quoted(name)}"
+            return f"{_operand(operand)}.{quote_name(name)}"
         case Arithmetic(op, left, right):
             return f"{_operand(left)} {op} {_operand(right)}"
         case Negate(operand):
@@ -163,9 +163,9 @@ def _constant(value: Any, dtype: DataType | None = None) -> str:
         case bytes():
             return f"X'{value.hex()}'"
         case pa.TimestampScalar() if value.type.tz is not None:
-            return f"TIMESTAMP_LTZ '{moments.shown(value)} UTC'"
+            return f"TIMESTAMP_LTZ '{moments.format_nanos(value)} UTC'"
         case pa.TimestampScalar():
-            return f"TIMESTAMP '{moments.shown(value)}'"
+            return f"TIMESTAMP '{moments.format_nanos(value)}'"
         case dt.datetime() if value.tzinfo is not None:
             return f"TIMESTAMP_LTZ '{_moment(value.astimezone(dt.UTC))} UTC'"
         case dt.datetime():

@@ -1,7 +1,7 @@
-"""Scalar expressions as frozen values: what `SET v = a + 1` and `WHERE upper(s) = 'X'` are made of.
+"""Scalar expressions as frozen values, such as `a + 1` in `SET v = a + 1` and `upper(s)` in a condition.
 
-The nodes say nothing about Arrow; `evaluate` gives them their meaning, which is that of Spark SQL in ANSI mode with the
-session time zone UTC: an overflow, a division by zero or a text that is no number is an error and never a null.
+The nodes know nothing about Arrow. `evaluate` computes them as Spark SQL does in ANSI mode with the session time zone
+UTC: an overflow, a division by zero or a text that is not a number is an error, never a null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.node import Node, Scalar
-from tidelake.spec.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, DataType, DecimalType, Root, TimeType
+from tidelake.spec.types.data_types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    DataType,
+    DecimalType,
+    Root,
+    TimeType,
+)
 
 ARITHMETIC: Final = ("+", "-", "*", "/", "%", "div")
 DECIMAL_DIGITS_MAX: Final = 38
@@ -23,7 +35,7 @@ DECIMAL_DIGITS_MAX: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class Literal(Scalar):
-    """A constant. Without a type it has the one its Python value suggests, see `literal_type`."""
+    """A constant. Without a type it has the type of its Python value, see `literal_type`."""
 
     value: Any
     type: DataType | None = None
@@ -45,7 +57,7 @@ class ColumnRef(Scalar):
 
 @dataclass(frozen=True, slots=True)
 class Member(Scalar):
-    """A member of a ROW value; null where the row is."""
+    """A member of a ROW value; null if the row is."""
 
     operand: Scalar
     name: str
@@ -131,12 +143,12 @@ class Call(Scalar):
 
 
 def literal_type(value: Any) -> DataType | None:
-    """The type of a Python value as a constant of SQL; None has none.
+    """The SQL type of a Python value; None for None.
 
     A whole number is an INT if it fits, else a BIGINT, else a DECIMAL.
 
     Raises:
-        InvalidInputError: no type holds such a value.
+        InvalidInputError: the value has no SQL type.
     """
     match value:
         case None:
@@ -171,10 +183,10 @@ def literal_type(value: Any) -> DataType | None:
 
 
 def literal(value: Any, dtype: DataType | None = None) -> Literal:
-    """A constant; the type is kept only where the value alone does not say it.
+    """A constant; its type is kept only if it differs from that of the Python value.
 
     Raises:
-        InvalidInputError: no type holds such a value.
+        InvalidInputError: the value has no SQL type.
     """
     inferred = literal_type(value)
     return Literal(value, None if dtype == inferred else dtype)

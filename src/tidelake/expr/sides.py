@@ -1,9 +1,9 @@
-"""Expressions over two tables at once, as the clauses of a merge have them: the target `t` and the source `s`.
+"""Expressions over two tables, as in the clauses of a merge: the target `t` and the source `s`.
 
-A column is known by its side and its name, `t.id` and `s.id`, and so is the node that reads it; the words `target` and
-`source` are understood too. A name without a side stands for the only side that has such a column.
+A column is named by its side and its name, `t.id` and `s.id`, also in the nodes that read it; users may write `target`
+and `source` as well. A name without a side is allowed if only one side has such a column.
 
-Invariant: every expression that comes out of `Sides` reads columns by their full names alone.
+Invariant: expressions that `Sides` returns use full names only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tidelake.expr.node import Node, Scalar
 from tidelake.expr.render import to_sql
 from tidelake.expr.simplify import with_children
 from tidelake.expr.tree import Predicate, lit
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
 
 TARGET: Final = "t"
 SOURCE: Final = "s"
 SIDES: Final = {"t": TARGET, "target": TARGET, "s": SOURCE, "source": SOURCE}
-"""What a side may be called."""
+"""The names that users may give a side."""
 
 _QUOTED: Final = re.compile(r"`([ts])\.(\w+)`")
 N = TypeVar("N", bound=Node)
@@ -45,43 +45,43 @@ def column_of(name: str) -> str:
 
 
 def looks_at(node: Node, side: str) -> frozenset[str]:
-    """The columns of a side that an expression with full names reads, without the side."""
+    """The columns of one side that an expression with full names reads, named without the side."""
     return frozenset(column_of(name) for name in node.columns() if side_of(name) == side)
 
 
-def shown(node: Predicate | Scalar) -> str:
+def sides_to_sql(node: Predicate | Scalar) -> str:
     """An expression with full names as SQL text."""
     return _QUOTED.sub(r"\1.\2", to_sql(node))
 
 
 def of_target(node: N) -> N:
-    """An expression that reads the target alone, as the table itself knows it: without the side."""
-    return renamed(node, column_of)
+    """An expression that reads only the target, with the column names of the table."""
+    return rename_columns(node, column_of)
 
 
-def renamed(node: N, name: Callable[[str], str]) -> N:
-    """The same expression over columns of other names.
+def rename_columns(node: N, name: Callable[[str], str]) -> N:
+    """The same expression with other column names.
 
     Raises:
         InvalidInputError: it is nested too deeply.
     """
     try:
-        found: N = _renamed(node, name)
+        found: N = _rename(node, name)
     except RecursionError as cause:
         raise InvalidInputError("expression is nested too deeply", hint="use IN for a long list of values") from cause
     return found
 
 
-def _renamed(node: Any, name: Callable[[str], str]) -> Any:
+def _rename(node: Any, name: Callable[[str], str]) -> Any:
     column = node.reads()
     if column is not None:
         return replace(node, column=name(column))
-    return with_children(node, lambda child: _renamed(child, name))
+    return with_children(node, lambda child: _rename(child, name))
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The columns of both sides, and what a person's expression over them means."""
+    """The columns of both sides; converts users' expressions to expressions with full names."""
 
     target: tuple[Field, ...]
     source: tuple[Field, ...]
@@ -103,10 +103,12 @@ class Sides:
         """A condition: SQL text, or an expression built with `tl.col`.
 
         Raises:
-            InvalidInputError: it is neither, is not understood, or names a column that is not there.
+            InvalidInputError: it is neither, is not understood, or names a column that does not exist.
         """
         if isinstance(given, str):
-            from tidelake.expr.parse import parse_where  # the SQL parser takes as long to load as a small read
+            from tidelake.expr.parse import (
+                parse_where,
+            )  # imported here: loading the SQL parser takes as long as a small read
 
             return parse_where(given, self.fields, sided=True)
         if not isinstance(given, Predicate):
@@ -115,21 +117,21 @@ class Sides:
                 got=type(given).__name__,
                 hint='write "t.id = s.id" or col("t.id") == col("s.id")',
             )
-        return renamed(given, self._found)
+        return rename_columns(given, self._resolve)
 
     def value(self, given: object) -> Scalar:
         """A value: SQL text, an expression, or a plain Python value other than a text.
 
         Raises:
-            InvalidInputError: it is not understood, or names a column that is not there.
+            InvalidInputError: it is not understood, or names a column that does not exist.
         """
         if isinstance(given, str):
             from tidelake.expr.parse import parse_scalar
 
             return parse_scalar(given, self.fields, sided=True)
-        return renamed(lit(given).scalar, self._found)
+        return rename_columns(lit(given).scalar, self._resolve)
 
-    def _found(self, name: str) -> str:
+    def _resolve(self, name: str) -> str:
         known = self.known
         side, dot, rest = name.partition(".")
         if dot and side in SIDES and full_name(SIDES[side], rest) in known:
@@ -143,4 +145,4 @@ class Sides:
                 column=name,
                 hint=f'both sides have it: write col("{found[0]}") or col("{found[1]}")',
             )
-        raise InvalidInputError("column is not known", column=name, hint=f"columns are {', '.join(known)}")
+        raise InvalidInputError("column does not exist", column=name, hint=f"columns are {', '.join(known)}")

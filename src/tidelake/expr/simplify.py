@@ -1,7 +1,7 @@
-"""Predicates made smaller without changing what they say, taken apart, and asked about single columns.
+"""Simplify predicates, split them into conjuncts, and derive what they say about single columns.
 
 `simplify` keeps all three truth values of every row (it may drop a part that would have been an error). `restrict` and
-`literals` only weaken: wherever the predicate is true, what they say is true as well, so both are safe to prune with.
+`literals` only weaken: their result is true wherever the predicate is, so that both are safe for pruning.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from tidelake.expr.tree import (
     StartsWith,
     Truth,
     Unknown,
-    flattened,
+    flatten,
 )
-from tidelake.spec.arrow_types import from_arrow, to_arrow
-from tidelake.spec.types import DataType, TimeType
+from tidelake.spec.types.arrow_types import from_arrow, to_arrow
+from tidelake.spec.types.data_types import DataType, TimeType
 
 _LEAVES: Final = (Compare, In, IsNull, StartsWith)
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def simplify(predicate: Predicate) -> Predicate:
-    """An equivalent predicate: constants folded, ANDs and ORs flat and without doubles, NOT as far inside as it goes.
+    """An equivalent predicate: constants folded, ANDs and ORs flat and without duplicates, NOT pushed inward.
 
     Raises:
         InvalidInputError: it is nested too deeply.
     """
-    return _bounded(lambda: _simplified(predicate))
+    return _refuse_deep_nesting(lambda: _simplify(predicate))
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """The parts that all must hold, without ANDs among them."""
-    return tuple(flattened(predicate)) if isinstance(predicate, And) else (predicate,)
+    """The parts that must all be true, none of them an AND."""
+    return tuple(flatten(predicate)) if isinstance(predicate, And) else (predicate,)
 
 
 def restrict(predicate: Predicate, names: Collection[str]) -> Predicate:
-    """What the predicate says about these columns alone; `ALWAYS` if that is nothing.
+    """The part of the predicate about these columns only; `ALWAYS` if it says nothing about them.
 
-    It is true wherever the predicate is: a conjunct that looks at another column is left out, and an OR stays if each
-    of its parts says something about the columns.
+    It is true wherever the predicate is: a conjunct that reads another column is left out, and an OR stays if each of
+    its parts says something about the columns.
     """
     kept = []
     for part in conjuncts(predicate):
         if part.columns() <= frozenset(names):
             kept.append(part)
         elif isinstance(part, Or):
-            options = tuple(restrict(option, names) for option in flattened(part))
+            options = tuple(restrict(option, names) for option in flatten(part))
             if ALWAYS not in options:
                 kept.append(Or(options))
     return kept[0] if len(kept) == 1 else And(tuple(kept))
@@ -84,16 +84,16 @@ def substitute(predicate: Predicate, values: Mapping[str, Any]) -> Predicate:
         InvalidInputError: a value cannot be compared with what the predicate compares its column with.
     """
     scalars = {name: _scalar(value) for name, value in values.items()}
-    return _bounded(lambda: _simplified(_put(predicate, scalars)))
+    return _refuse_deep_nesting(lambda: _simplify(_replace_columns(predicate, scalars)))
 
 
 def literals(predicate: Predicate, column: str, dtype: DataType | None = None) -> tuple[Any, ...] | None:
-    """The values of a column outside of which the predicate is never true; None where it does not say.
+    """The values that a column must have for the predicate to be true; None if they are not limited to a list.
 
-    Each conjunct that is an OR of `=` and `IN` on this column alone gives its values; several conjuncts are
-    intersected, and an empty intersection says nothing. With `dtype` the values are brought to the column's type first,
-    so that `'2024-01-01'` and a date are one value; without it they must be of that type, as the parser makes them.
-    Nanoseconds have no Python value: a TIMESTAMP of more than 6 digits has no answer.
+    Each conjunct that is an OR of `=` and `IN` on only this column gives a list of values. Lists of several conjuncts
+    are intersected; if nothing is left, the result is None. With `dtype` the values are converted to the column's type
+    first, so that `'2024-01-01'` and a date are one value; without it they must have that type, as the parser makes
+    them. The result is None for a TIMESTAMP of more than 6 digits, because Python has no values for nanoseconds.
 
     Raises:
         InvalidInputError: a value does not fit the column's type.
@@ -105,60 +105,62 @@ def literals(predicate: Predicate, column: str, dtype: DataType | None = None) -
         options = _options(part, column)
         if options is None:
             continue
-        typed = [_typed(value, column, dtype) for value in options if value is not None]
-        typed = [value for value in typed if not is_fine(value)]  # the column has no nanoseconds: nothing is equal
+        typed = [_to_column_type(value, column, dtype) for value in options if value is not None]
+        typed = [
+            value for value in typed if not is_fine(value)
+        ]  # the column has no nanoseconds, so that no row is equal
         if any(isinstance(value, float) and (value == 0 or math.isnan(value)) for value in typed):
             return None  # 0.0 and -0.0 are equal, and so is every NaN, but they do not hash alike
-        found = _distinct(typed) if found is None else [value for value in found if value in typed]
+        found = _drop_duplicates(typed) if found is None else [value for value in found if value in typed]
     return tuple(found) if found else None
 
 
 # ------------------------------------------------------------------------------------------------------- simplified
 
 
-def _bounded(compute: Callable[[], Predicate]) -> Predicate:
+def _refuse_deep_nesting(compute: Callable[[], Predicate]) -> Predicate:
     try:
         return compute()
     except RecursionError as cause:
         raise InvalidInputError("predicate is nested too deeply", hint="use IN for a long list of values") from cause
 
 
-def _simplified(predicate: Predicate) -> Predicate:
+def _simplify(predicate: Predicate) -> Predicate:
     match predicate:
         case And():
-            return _joined(predicate, ALWAYS, NEVER)
+            return _simplify_parts(predicate, ALWAYS, NEVER)
         case Or():
-            return _joined(predicate, NEVER, ALWAYS)
+            return _simplify_parts(predicate, NEVER, ALWAYS)
         case Not(part):
-            return _negated(_simplified(part))
+            return _negate(_simplify(part))
         case Compare(_, _, None):
             return UNKNOWN
         case In(column, values):
-            return _simplified_in(column, values)
+            return _simplify_in(column, values)
         case Holds(Truth(part)):
-            return _simplified(part)
+            return _simplify(part)
         case Missing(ColumnRef(column)):
             return IsNull(column)
         case Is(part, value):
-            return _simplified_is(_simplified(part), value)
+            return _simplify_is(_simplify(part), value)
     if isinstance(predicate, (*_LEAVES, Unknown)):
         return predicate
-    return _folded(with_children(predicate, _simplified_node))
+    return _fold(with_children(predicate, _simplify_node))
 
 
-def _joined(predicate: And | Or, neutral: Predicate, decisive: Predicate) -> Predicate:
+def _simplify_parts(predicate: And | Or, neutral: Predicate, decisive: Predicate) -> Predicate:
     kind = type(predicate)
     parts: list[Predicate] = []
-    for part in flattened(predicate):
-        simple = _simplified(part)
-        parts.extend(flattened(simple) if isinstance(simple, kind) else [simple])
-    parts = [part for part in _distinct(parts) if part != neutral]
+    for part in flatten(predicate):
+        simple = _simplify(part)
+        parts.extend(flatten(simple) if isinstance(simple, kind) else [simple])
+    parts = [part for part in _drop_duplicates(parts) if part != neutral]
     if decisive in parts:
         return decisive
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
-def _simplified_in(column: str, values: tuple[Any, ...]) -> Predicate:
+def _simplify_in(column: str, values: tuple[Any, ...]) -> Predicate:
     if not values:
         return NEVER
     if all(value is None for value in values):
@@ -166,24 +168,24 @@ def _simplified_in(column: str, values: tuple[Any, ...]) -> Predicate:
     return Compare(column, "=", values[0]) if len(values) == 1 else In(column, values)
 
 
-def _simplified_is(part: Predicate, value: bool | None) -> Predicate:
+def _simplify_is(part: Predicate, value: bool | None) -> Predicate:
     known = _constant(part)
     if known is not None:
         return ALWAYS if known[0] is value else NEVER
     if isinstance(part, (IsNull, Missing, Is)):  # never unknown
-        return NEVER if value is None else part if value else _negated(part)
+        return NEVER if value is None else part if value else _negate(part)
     return Is(part, value)
 
 
-def _negated(part: Predicate) -> Predicate:
+def _negate(part: Predicate) -> Predicate:
     """NOT of a simplified predicate."""
     match part:
         case Not(inner):
             return inner
         case And(parts):
-            return _joined(Or(tuple(map(_negated, parts))), NEVER, ALWAYS) if parts else NEVER
+            return _simplify_parts(Or(tuple(map(_negate, parts))), NEVER, ALWAYS) if parts else NEVER
         case Or(parts):
-            return _joined(And(tuple(map(_negated, parts))), ALWAYS, NEVER) if parts else ALWAYS
+            return _simplify_parts(And(tuple(map(_negate, parts))), ALWAYS, NEVER) if parts else ALWAYS
         case Unknown():
             return part
         case Compare(column, op, value):
@@ -191,24 +193,24 @@ def _negated(part: Predicate) -> Predicate:
     return Not(part)
 
 
-def _simplified_node(node: Node) -> Node:
+def _simplify_node(node: Node) -> Node:
     if isinstance(node, Predicate):
-        return _simplified(node)
+        return _simplify(node)
     assert isinstance(node, Scalar)
-    return _folded_scalar(with_children(node, _simplified_node))
+    return _fold_scalar(with_children(node, _simplify_node))
 
 
-def _folded(predicate: Predicate) -> Predicate:
+def _fold(predicate: Predicate) -> Predicate:
     """A condition that looks at no column, as its truth value."""
     if predicate.columns():
         return predicate
     try:
-        return _of(truth(predicate, {}, 1)[0].as_py())
+        return _truth_predicate(truth(predicate, {}, 1)[0].as_py())
     except InvalidInputError:
-        return predicate  # it stays an error for whoever evaluates it
+        return predicate  # its evaluation fails, and the error belongs to the evaluation
 
 
-def _folded_scalar(scalar: Scalar) -> Scalar:
+def _fold_scalar(scalar: Scalar) -> Scalar:
     if isinstance(scalar, Literal) or scalar.columns():
         return scalar
     try:
@@ -218,7 +220,7 @@ def _folded_scalar(scalar: Scalar) -> Scalar:
 
 
 def _as_literal(value: pa.Scalar) -> Literal | None:
-    """The constant, if its type and value survive the way through Python."""
+    """The constant, if Python can represent its type and value."""
     if pa.types.is_null(value.type):
         return Literal(None)
     if pa.types.is_nested(value.type):
@@ -233,14 +235,14 @@ def _constant(predicate: Predicate) -> tuple[bool | None] | None:
     return (True,) if predicate == ALWAYS else (False,) if predicate == NEVER else None
 
 
-def _of(value: bool | None) -> Predicate:
+def _truth_predicate(value: bool | None) -> Predicate:
     return UNKNOWN if value is None else ALWAYS if value else NEVER
 
 
 # ------------------------------------------------------------------------------------------------------ substituted
 
 
-def _put(node: Any, values: Mapping[str, pa.Scalar]) -> Any:
+def _replace_columns(node: Any, values: Mapping[str, pa.Scalar]) -> Any:
     name = node.reads()
     if name is not None:
         if name not in values:
@@ -249,8 +251,8 @@ def _put(node: Any, values: Mapping[str, pa.Scalar]) -> Any:
             return _as_literal(values[name]) or node
         if not values[name].is_valid:
             return ALWAYS if isinstance(node, IsNull) else NEVER if node == In(name, ()) else UNKNOWN
-        return _of(truth(node, {name: pa.array([values[name]], values[name].type)}, 1)[0].as_py())
-    return with_children(node, lambda child: _put(child, values))
+        return _truth_predicate(truth(node, {name: pa.array([values[name]], values[name].type)}, 1)[0].as_py())
+    return with_children(node, lambda child: _replace_columns(child, values))
 
 
 def _scalar(value: Any) -> pa.Scalar:
@@ -261,15 +263,15 @@ def _scalar(value: Any) -> pa.Scalar:
 
 
 def with_children(node: Any, change: Any) -> Any:
-    """The node with each node directly below it changed."""
-    return replace(node, **{each.name: _changed(getattr(node, each.name), change) for each in fields(node)})
+    """The node with `change` applied to each of its children."""
+    return replace(node, **{each.name: _map_nodes(getattr(node, each.name), change) for each in fields(node)})
 
 
-def _changed(value: Any, change: Any) -> Any:
+def _map_nodes(value: Any, change: Any) -> Any:
     if isinstance(value, Node):
         return change(value)
     if isinstance(value, tuple):
-        return tuple(_changed(each, change) for each in value)
+        return tuple(_map_nodes(each, change) for each in value)
     return value
 
 
@@ -279,7 +281,7 @@ def _changed(value: Any, change: Any) -> Any:
 def _options(part: Predicate, column: str) -> list[Any] | None:
     """The values of an OR of `=` and `IN` on this column alone."""
     values: list[Any] = []
-    for leaf in flattened(part) if isinstance(part, Or) else [part]:
+    for leaf in flatten(part) if isinstance(part, Or) else [part]:
         match leaf:
             case Compare(name, "=", value) if name == column:
                 values.append(value)
@@ -290,12 +292,12 @@ def _options(part: Predicate, column: str) -> list[Any] | None:
     return values
 
 
-def _typed(value: Any, column: str, dtype: DataType | None) -> Any:
+def _to_column_type(value: Any, column: str, dtype: DataType | None) -> Any:
     return value if dtype is None else plain_value(typed_scalar(value, to_arrow(dtype), column))
 
 
-def _distinct(values: list[Any]) -> list[Any]:
-    """Each once, in order; as they are where they cannot be told apart by a hash."""
+def _drop_duplicates(values: list[Any]) -> list[Any]:
+    """Each value once, in order; unchanged if one of them cannot be hashed."""
     try:
         return list(dict.fromkeys(values))
     except TypeError:

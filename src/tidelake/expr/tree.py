@@ -1,8 +1,9 @@
-"""The predicate tree and how to build it. Values are plain Python values; a column's type gives them their meaning.
+"""The predicate tree and how to build it. Values are plain Python values, interpreted by the type of their column.
 
-`col("dt") == "2026-11-15"` builds a tree; `&`, `|` and `~` combine trees. SQL semantics: a comparison with null is
-neither true nor false, and a row is kept only where the whole is true. A comparison of a column with a constant is a
-`Compare`, which pruning understands best; anything more (`col("a") + 1 > col("b")`) is a `Test` of two scalars.
+`col("dt") == "2026-11-15"` builds a tree; `&`, `|` and `~` combine trees. The semantics are SQL's: a comparison with
+null is neither true nor false, and a row is kept only if the whole predicate is true. A comparison of a column with a
+constant is a `Compare`, which pruning understands best; everything else (`col("a") + 1 > col("b")`) is a `Test` of two
+scalars.
 
 Floating point is ordered in every node as Spark and Paimon order it: NaN equals itself and is greater than every
 number, and the two zeros are equal.
@@ -29,8 +30,8 @@ from tidelake.expr.scalar import (
     Negate,
     literal_type,
 )
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import DataType
+from tidelake.spec.types.data_types import DataType
+from tidelake.spec.types.type_codec import parse_type
 
 __all__ = [
     "ALWAYS",
@@ -62,7 +63,7 @@ __all__ = [
     "case",
     "coalesce",
     "col",
-    "flattened",
+    "flatten",
     "like",
     "lit",
 ]
@@ -136,7 +137,7 @@ class StartsWith(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class And(Predicate):
-    """All parts hold; without parts it always does."""
+    """All parts are true; always true without parts."""
 
     parts: tuple[Predicate, ...] = ()
 
@@ -146,7 +147,7 @@ class And(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class Or(Predicate):
-    """At least one part holds; without parts it never does."""
+    """At least one part is true; never true without parts."""
 
     parts: tuple[Predicate, ...] = ()
 
@@ -173,7 +174,7 @@ class Unknown(Predicate):
 class Test(Predicate):
     """left op right, with op one of `OPERATORS` or `SAME`."""
 
-    __test__ = False  # it is no test case, whatever its name
+    __test__ = False  # pytest would collect it as a test case because of its name
 
     left: Scalar
     op: str
@@ -221,7 +222,7 @@ class Missing(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class Like(Predicate):
-    r"""A text fits a pattern of `%` (anything) and `_` (any one character); `\` makes the next one of `%_\` plain."""
+    r"""A text matches a pattern of `%` (anything) and `_` (any character); `\` escapes a `%`, `_` or `\`."""
 
     operand: Scalar
     pattern: str
@@ -268,8 +269,8 @@ NEVER = Or()
 UNKNOWN = Unknown()
 
 
-def flattened(predicate: And | Or) -> list[Predicate]:
-    """The parts of nested ANDs (or ORs) as one list: a program may build thousands of them one by one."""
+def flatten(predicate: And | Or) -> list[Predicate]:
+    """The parts of nested ANDs (or ORs) as one list, without recursion: a program may nest thousands of them."""
     parts: list[Predicate] = []
     waiting: list[Predicate] = [predicate]
     while waiting:
@@ -282,10 +283,10 @@ def flattened(predicate: And | Or) -> list[Predicate]:
 
 
 def like(operand: Scalar, pattern: str, *, escape: str = "\\", ignore_case: bool = False) -> Predicate:
-    """LIKE in its simplest form: a column and a pattern such as `abc%` become a `StartsWith`.
+    """Build a LIKE, or for a column and a pattern such as `abc%` a `StartsWith`, which can prune.
 
     Raises:
-        InvalidInputError: the escape character is wrong, or stands before a character that needs none.
+        InvalidInputError: the escape character is wrong, or precedes a character that needs no escape.
     """
     if len(escape) != 1 or escape in "%_":
         raise InvalidInputError("escape of LIKE is not one plain character", escape=ascii(escape), hint=r"use '\\'")
@@ -296,7 +297,7 @@ def like(operand: Scalar, pattern: str, *, escape: str = "\\", ignore_case: bool
             character = next(characters, "")
             if character not in ("%", "_", escape):
                 raise InvalidInputError(
-                    "escape of LIKE stands before an ordinary character",
+                    "escape of LIKE precedes an ordinary character",
                     pattern=ascii(pattern),
                     hint="write the escape character twice to mean itself",
                 )
@@ -311,7 +312,7 @@ def like(operand: Scalar, pattern: str, *, escape: str = "\\", ignore_case: bool
 
 
 class Term:
-    """A scalar to build expressions with: arithmetic gives terms, comparisons give predicates."""
+    """A scalar to build expressions with: arithmetic returns terms, comparisons return predicates."""
 
     __slots__ = ("scalar",)
     __hash__ = None  # type: ignore[assignment]
@@ -404,7 +405,7 @@ class Term:
         return And((self >= low, self <= high))
 
     def like(self, pattern: str, *, escape: str = "\\", ignore_case: bool = False) -> Predicate:
-        """The text fits a pattern of `%` and `_`."""
+        """The text matches a pattern of `%` and `_`."""
         return like(self.scalar, pattern, escape=escape, ignore_case=ignore_case)
 
     def matches(self, pattern: str) -> Predicate:
@@ -420,7 +421,7 @@ class Term:
         return Term(Member(self.scalar, name))
 
     def concat(self, *others: Any) -> Term:
-        """This text and the others, one after another."""
+        """This text followed by the others."""
         return Term(Call("concat", (self.scalar, *map(_scalar, others))))
 
 
@@ -461,7 +462,7 @@ def lit(value: Any) -> Term:
     """A constant to build an expression with.
 
     Raises:
-        InvalidInputError: no type holds such a value.
+        InvalidInputError: the value has no SQL type.
     """
     return Term(_scalar(value))
 
@@ -494,12 +495,12 @@ def _scalar(value: Any) -> Scalar:
         case Predicate():
             return Truth(value)
     value = plain_value(value)
-    literal_type(value)  # refuses what no type holds
+    literal_type(value)  # refuses a value without an SQL type
     return Literal(value)
 
 
 def _add(left: Scalar, right: Scalar) -> Term:
-    """`+` joins text where one side is plainly text; SQL's `+` is for numbers alone."""
+    """`+` concatenates if one side is known to be text; SQL's own `+` is for numbers only."""
     if any(_is_text(side) for side in (left, right)):
         return Term(Call("concat", (left, right)))
     return Term(Arithmetic("+", left, right))

@@ -1,10 +1,10 @@
-"""The words of SQL text that have a fixed meaning of their own: types, and functions that are more than a kernel."""
+"""The words of SQL with a fixed meaning: types, and functions that need more than a kernel or are refused."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -68,7 +68,7 @@ AGGREGATES: Final = frozenset(
         "std", "stddev", "stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp", "variance",
     }
 )  # fmt: skip
-"""Functions of many rows, which an expression on one row cannot have."""
+"""Functions over many rows, which an expression on one row cannot use."""
 
 UNSTEADY: Final = frozenset(
     {
@@ -76,4 +76,4 @@ UNSTEADY: Final = frozenset(
         "randn", "random", "session_user", "unix_timestamp", "user", "uuid",
     }
 )  # fmt: skip
-"""Functions that answer differently each time."""
+"""Functions whose result changes with each evaluation."""

@@ -1,9 +1,9 @@
-"""Open files as Arrow's threads may hold them.
+"""Opens files for Arrow without giving its threads Python objects.
 
-Arrow reads and decodes on threads of its own, and they let go of a file or buffer a moment after the call that wanted
-it has returned. Where that is an object of Python they need the interpreter's lock for it, and if the interpreter ends
-in that moment the process aborts ("terminate called without an active exception"). So these threads are never given an
-object of Python: a local file is opened once more by Arrow itself, of any other the bytes are copied into its memory.
+Arrow reads and decodes on its own threads, and these release a file or buffer a moment after the call that needed it
+has returned. If that is a Python object, they need the interpreter's lock for it, and if the interpreter exits at that
+moment, the process aborts ("terminate called without an active exception"). So Arrow opens a local file a second time
+itself, and the bytes of any other file are copied into Arrow's memory.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["copy_ranges", "open_natively"]
 
 
 def open_natively(file: InputFile) -> pa.NativeFile | None:
-    """Open a file of the operating system once more, as Arrow's own; None where it is not one."""
-    # A subclass may watch or change what is read, which Arrow would pass by.
+    """Let Arrow open an operating system file a second time; return None for any other file."""
+    # A subclass may observe or change what is read, which Arrow would bypass.
     if type(file) is not OsFile or sys.platform != "linux":
         return None
     try:
-        # By its descriptor and not by its name: a name may mean another file by now, or lead through a link.
+        # Open it by descriptor: by now its name may belong to another file, or lead through a link.
         return pa.OSFile(f"/proc/self/fd/{file.fileno()}")
     except OSError:
         return None  # a container without /proc
 
 
 def copy_ranges(file: InputFile, size: int, ranges: Iterable[Range]) -> pa.BufferReader:
-    """Copy ranges of a file to their places in a buffer of its size, which Arrow reads like the file.
+    """Copy ranges of a file to the same offsets of a buffer of its size, which Arrow reads like the file.
 
-    What lies between the ranges is never written, so that it takes addresses but no memory.
+    Memory between the ranges is never touched, so it takes address space but no memory.
 
     Raises:
         FormatError: the file ends before a range does.

@@ -1,10 +1,10 @@
-"""Statistics of a data file's columns: read off a Parquet footer, or gathered batch by batch.
+"""Statistics of a data file's columns, taken from a Parquet footer or collected batch by batch.
 
 A second pass over the data would cost more than the statistics are worth, so Parquet's own are used where they are
-exact. What they leave out is looked at while the rows go by: NaN (Arrow skips it silently), and the bounds of texts and
-bytes too long for Arrow's footer.
+exact. What they leave out is collected while rows are written: NaN, which Arrow silently skips, and bounds of texts and
+bytes that are too long for Arrow's footer.
 
-Invariant: as in `spec.stats`, bounds never lie; where they might, there are none.
+Invariant: as in `spec.stats`, bounds are never wrong; if they might be, there are none.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelake.files.parquet_types import is_int96
-from tidelake.spec.stats import UNKNOWN, ColumnStats, collect, is_comparable
-from tidelake.spec.stats_modes import FULL, StatsKind, StatsMode, truncate
-from tidelake.spec.types import DataType, DecimalType, Root, TimeType
+from tidelake.files.int96 import is_int96
+from tidelake.spec.stats.column_stats import UNKNOWN, ColumnStats, collect, is_comparable
+from tidelake.spec.stats.stats_modes import FULL, StatsKind, StatsMode, truncate
+from tidelake.spec.types.data_types import DataType, DecimalType, Root, TimeType
 
 __all__ = ["RunningStats", "bounds_of_chunk", "finish", "has_nan", "long_bounds"]
 
@@ -30,17 +30,17 @@ FLOATS: Final = frozenset({Root.FLOAT, Root.DOUBLE})
 _NESTED: Final = frozenset({Root.ARRAY, Root.MAP, Root.ROW, Root.MULTISET, Root.VECTOR, Root.VARIANT})
 _WITHOUT: Final = _NESTED | {Root.BLOB, Root.GEOMETRY, Root.GEOGRAPHY}
 _ARROW_LENGTH_MAX: Final = 4096
-"""Longer minima and maxima are left out of the footer by Arrow's writer."""
+"""Arrow's writer leaves longer bounds out of the footer."""
 
 
 def finish(low: Any, high: Any, null_count: int | None, dtype: DataType, mode: StatsMode) -> ColumnStats:
-    """The statistics of a column that are kept under a mode, from its exact bounds (None: unknown)."""
+    """Return the statistics of a column that a mode keeps, given its exact bounds (None: unknown)."""
     if mode.kind is StatsKind.NONE or dtype.root in _WITHOUT:
         return UNKNOWN
     if mode.kind is StatsKind.COUNTS or low is None or high is None or not is_comparable(dtype):
         return ColumnStats(null_count=null_count)
     if dtype.root in FLOATS:
-        # Both zeros are equal to a query but not to every reader's order of doubles: widen to the outer one.
+        # A query treats both zeros as equal, but not every reader orders doubles so: widen to -0.0 and 0.0.
         low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
     if mode.length is not None and isinstance(high, str | bytes):
         cut = truncate(low, high, mode.length)
@@ -51,12 +51,12 @@ def finish(low: Any, high: Any, null_count: int | None, dtype: DataType, mode: S
 
 
 def has_nan(array: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a float column holds NaN."""
+    """Return whether a float column has NaN values."""
     return bool(pc.any(pc.is_nan(array)).as_py())
 
 
 def long_bounds(column: pa.ChunkedArray, dtype: DataType) -> tuple[Any, Any] | None:
-    """The bounds of a text or bytes column if it has values too long for Arrow's footer, else None."""
+    """Return the bounds of a text or bytes column if it has values too long for Arrow's footer, else None."""
     if dtype.root not in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY):
         return None
     if all(_longest(chunk) <= _ARROW_LENGTH_MAX for chunk in column.chunks):
@@ -71,9 +71,9 @@ def _longest(chunk: pa.Array) -> int:
 
 
 def bounds_of_chunk(chunk: pq.ColumnChunkMetaData, dtype: DataType) -> tuple[Any, Any, int | None]:
-    """What a footer says of one column of one row group: bounds in the internal domain and the null count.
+    """Return the footer's bounds (in the internal domain) and null count of one column of one row group.
 
-    Bounds are None where there are none, and where the stored type is not that of the column.
+    Bounds are None if there are none, or if the stored type is not that of the column.
     """
     statistics = chunk.statistics if chunk.is_stats_set else None
     if statistics is None:
@@ -87,7 +87,7 @@ def bounds_of_chunk(chunk: pq.ColumnChunkMetaData, dtype: DataType) -> tuple[Any
 
 
 def _internal(raw: Any, physical: str, dtype: DataType) -> Any:
-    """A raw bound in the internal domain of the type, None when the physical type does not fit it."""
+    """Return a raw bound in the internal domain of the type; None if the physical type does not fit it."""
     root = dtype.root
     if root in (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY):
         if not isinstance(raw, bytes) or physical != "BYTE_ARRAY":
@@ -100,7 +100,7 @@ def _internal(raw: Any, physical: str, dtype: DataType) -> Any:
             return None
     if isinstance(dtype, DecimalType):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        # Exact, whatever the precision of the context: the digits are only shifted.
+        # Exact whatever the decimal context: this only shifts the digits.
         return Decimal(unscaled).scaleb(-dtype.scale, _EXACT)
     if root in FLOATS:
         return raw if physical in ("FLOAT", "DOUBLE") and raw == raw else None
@@ -120,9 +120,9 @@ _EXACT: Final = Context(prec=60)
 
 @dataclass(slots=True)
 class RunningStats:
-    """The statistics of a column gathered batch by batch, for formats whose own cannot be read back.
+    """The statistics of a column, collected batch by batch for formats whose own statistics cannot be used.
 
-    Nulls of nested columns are counted too, as the reference does in these formats (and does not in Parquet).
+    Nulls of nested columns are counted too, as Paimon does in these formats but not in Parquet.
     """
 
     type: DataType
@@ -133,7 +133,7 @@ class RunningStats:
     unknown: bool = False
 
     def add(self, column: pa.Array) -> None:
-        """Take in the next rows."""
+        """Add the next rows."""
         if self.mode.kind is StatsKind.NONE or self.type.root in _WITHOUT - _NESTED:
             return
         # An unknown bound stays unknown: only nulls are counted from then on.
@@ -141,14 +141,14 @@ class RunningStats:
         stats = collect(column, self.type, FULL if wanted.kind is not StatsKind.COUNTS else wanted)
         self.null_count += stats.null_count or 0
         if stats.min is None:
-            # No bounds of rows that are not all null: a NaN was met.
+            # There are values but no bounds, so one of them is NaN.
             self.unknown = self.unknown or stats.null_count != len(column)
             return
         self.low = stats.min if self.low is None else min(self.low, stats.min)
         self.high = stats.max if self.high is None else max(self.high, stats.max)
 
     def result(self) -> ColumnStats:
-        """The statistics of all rows so far."""
+        """Return the statistics of all rows so far."""
         if self.type.root in _NESTED and self.mode.kind is not StatsKind.NONE:
             return ColumnStats(null_count=self.null_count)
         low, high = (None, None) if self.unknown else (self.low, self.high)
@@ -158,9 +158,9 @@ class RunningStats:
 def merge_bounds(
     parts: Sequence[tuple[Any, Any, int | None]], row_counts: Sequence[int]
 ) -> tuple[Any, Any, int | None]:
-    """The bounds and null count of several row groups together; unknown where one of them is not known.
+    """Return the bounds and null count of several row groups together; unknown if one of them is unknown.
 
-    A row group whose values are all null has no bounds and needs none.
+    A row group with nulls only has no bounds and needs none.
     """
     nulls = [part[2] for part in parts]
     count = None if any(null is None for null in nulls) else sum(null for null in nulls if null is not None)

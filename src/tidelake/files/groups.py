@@ -1,4 +1,4 @@
-"""What all formats share when they are read: groups of consecutive rows, and bounds of groups as Arrow arrays."""
+"""What the readers of all formats share: groups of consecutive rows, and their bounds as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Group", "bound_array"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive rows: their number among the groups, the number of the first row, and how many there are.
+    """Consecutive rows: the number of the group, of its first row, and how many rows it has.
 
-    A group that is `whole` is read into one table, any other into several.
+    A `whole` group is read as one table, any other as several.
     """
 
     number: int
@@ -25,7 +25,7 @@ class Group:
 
 
 def bound_array(values: Sequence[Any], target: pa.DataType) -> pa.Array | None:
-    """Bounds of the internal domain, one per group, as an Arrow array; None when they do not fit the type."""
+    """Return bounds of the internal domain, one per group, as an Arrow array; None if they do not fit the type."""
     try:
         if pa.types.is_timestamp(target):
             scale = {"ms": 1_000_000, "us": 1_000, "ns": 1}[target.unit]

@@ -1,12 +1,12 @@
-"""What lies below a null: nothing that a reader could see, and still something that a writer looks at.
+"""Clears the values below nulls, which no reader sees but writers look at.
 
-Arrow lets any value stand below a null struct. Parquet's writer refuses one case of it: a member declared NOT NULL that
-is null there, as it is in every row that is older than the column. `settle` puts the arrays of a column into the one
-form that every writer takes: below a null a nullable member is null, a NOT NULL one holds an empty value, and a list or
-map holds nothing.
+Arrow allows any value below a null struct. Parquet's writer refuses one case: a NOT NULL member that is null there, as
+it is in every row that is older than the column. `clear_hidden_values` converts a column to the one form that every
+writer accepts: below a null, a nullable member is null, a NOT NULL member has an empty value, and a list or map has no
+items.
 
-Invariant: the values that can be seen stay as they are, and a null that breaks a NOT NULL where it can be seen stays a
-null, so that the writer goes on refusing it.
+Invariant: visible values do not change, and a visible null in a NOT NULL member stays null, so that the writer still
+refuses it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidelake.spec.arrow_nested import (
+from tidelake.spec.types.arrow_nested import (
     compact,
     dense,
     list_child,
@@ -24,59 +24,59 @@ from tidelake.spec.arrow_nested import (
     rebuild_struct,
 )
 
-__all__ = ["settle"]
+__all__ = ["clear_hidden_values"]
 
 
-def settle(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The same values with nothing astonishing below a null.
+def clear_hidden_values(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the same visible values with cleared values below nulls.
 
     Args:
-        array: Values of the type of the field, up to the nullability of what is inside.
+        array: Values of the type of the field, except for the nullability of members.
         field: Says what may be null, at every depth.
     """
-    return _settle(dense(array), field, None) if _hides(array) else array
+    return _clear(dense(array), field, None) if _has_null_struct(array) else array
 
 
-def _hides(array: pa.Array) -> bool:
-    """Whether there is a null struct anywhere: only below one can a member be out of place."""
+def _has_null_struct(array: pa.Array) -> bool:
+    """Return whether there is a null struct at any depth; only below one there can be hidden values."""
     kind = array.type
     if pa.types.is_struct(kind):
-        return array.null_count > 0 or any(_hides(array.field(index)) for index in range(kind.num_fields))
+        return array.null_count > 0 or any(_has_null_struct(array.field(index)) for index in range(kind.num_fields))
     if pa.types.is_map(kind):
-        return _hides(array.keys) or _hides(array.items)
-    return bool(pa.types.is_list(kind)) and _hides(array.values)
+        return _has_null_struct(array.keys) or _has_null_struct(array.items)
+    return bool(pa.types.is_list(kind)) and _has_null_struct(array.values)
 
 
-def _settle(array: pa.Array, field: pa.Field, hidden: np.ndarray | None) -> pa.Array:
-    """A dense array whose rows marked as hidden lie below a null."""
+def _clear(array: pa.Array, field: pa.Field, hidden: np.ndarray | None) -> pa.Array:
+    """Clear the rows of a dense array that are hidden below a null."""
     kind = field.type
     if pa.types.is_struct(kind):
         members = [array.field(index) for index in range(kind.num_fields)]
         below = _either(hidden, array)
-        settled = [_settle(member, kind.field(index), below) for index, member in enumerate(members)]
+        settled = [_clear(member, kind.field(index), below) for index, member in enumerate(members)]
         return _with_validity(rebuild_struct(array, settled, kind), field, hidden)
     if pa.types.is_map(kind):
-        array = _emptied(array, _either(hidden, array))
+        array = _drop_hidden_items(array, _either(hidden, array))
         keys, values = map_children(array)
-        keys, values = _settle(keys, kind.key_field, None), _settle(values, kind.item_field, None)
+        keys, values = _clear(keys, kind.key_field, None), _clear(values, kind.item_field, None)
         return _with_validity(rebuild_map(array, keys, values, kind), field, hidden)
     if pa.types.is_list(kind):
-        array = _emptied(array, _either(hidden, array))
-        items = _settle(list_child(array), kind.value_field, None)
+        array = _drop_hidden_items(array, _either(hidden, array))
+        items = _clear(list_child(array), kind.value_field, None)
         return _with_validity(rebuild_list(array, items, kind), field, hidden)
     return _with_validity(array, field, hidden)
 
 
 def _either(hidden: np.ndarray | None, array: pa.Array) -> np.ndarray | None:
-    """Rows that are hidden or null themselves."""
+    """Return a mask of the rows that are hidden or null themselves."""
     if array.null_count == 0:
         return hidden
     null: np.ndarray = array.is_null().to_numpy(zero_copy_only=False)
     return null if hidden is None else null | hidden
 
 
-def _emptied(array: pa.Array, gone: np.ndarray | None) -> pa.Array:
-    """A list or map array that holds no items for the rows that are gone."""
+def _drop_hidden_items(array: pa.Array, gone: np.ndarray | None) -> pa.Array:
+    """Return a list or map array without the items of some rows."""
     if gone is None or not gone.any():
         return compact(array)
     array = compact(array)
@@ -92,7 +92,7 @@ def _emptied(array: pa.Array, gone: np.ndarray | None) -> pa.Array:
 
 
 def _with_validity(array: pa.Array, field: pa.Field, hidden: np.ndarray | None) -> pa.Array:
-    """The array with its hidden rows null if the field may be, and valid if not; what they hold stays."""
+    """Make hidden rows null if the field is nullable, and valid if not, without changing their values."""
     if hidden is None or not hidden.any():
         return array
     valid = array.is_valid().to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
 """The options of data files, and what the name of a data file says of its format.
 
-A table may mix formats: what a file holds is told by its name, never by the options, which only say how new files are
+A table may mix formats: a file says by its name what it holds; the options only say how new files are
 written. Options of a format's own library (`parquet.*`, `orc.*`, `avro.*`) are honoured one by one; one that we do not
 know is refused by name when a file of that format is written, because ignoring it would write other bytes than asked.
 """
@@ -13,14 +13,26 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.options import INT64_MAX, Affects, Bytes, Int64, OptionGroup, TextMap, at_least, between, option
+from tidelake.lsm.options import CompactionOptions
+from tidelake.options import (
+    INT64_MAX,
+    Affects,
+    Bytes,
+    Int64,
+    OptionGroup,
+    TextMap,
+    at_least,
+    between,
+    option,
+    same_option,
+)
 from tidelake.options import parse_bool as _parse_bool
 from tidelake.options import parse_bytes as _parse_bytes
 from tidelake.options import parse_float as _parse_float
 from tidelake.options import parse_int as _parse_int
-from tidelake.spec.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
-from tidelake.spec.stats_modes import KEY_MODE, NONE, StatsMode, parse_stats_mode
-from tidelake.spec.types import Field
+from tidelake.spec.schemas.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
+from tidelake.spec.stats.stats_modes import KEY_MODE, NONE, StatsMode, parse_stats_mode
+from tidelake.spec.types.data_types import Field
 
 __all__ = ["FORMATS", "FileOptions", "codec_of", "extension_of", "format_of"]
 
@@ -29,7 +41,6 @@ FORMATS: Final = ("parquet", "orc", "avro")
 
 _NOTHING: Final = TextMap()
 _WRITE = (Affects.WRITE,)
-_READ = (Affects.READ,)
 
 # What each format's reference implementation accepts as `file.compression`, and what our libraries call it.
 _CODECS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -107,13 +118,7 @@ class FileOptions(OptionGroup):
         affects=_WRITE,
         check=at_least(1),
     )
-    target_size: Bytes | None = option(
-        "target-file-size",
-        None,
-        doc="Size at which a new file is begun; unset: 128 MB with a primary key, 256 MB without.",
-        affects=_WRITE,
-        check=at_least(1),
-    )
+    target_size: Bytes | None = same_option(CompactionOptions, "target_size")
     target_rows: Int64 = option(
         "target-file-row-num",
         Int64(INT64_MAX),
@@ -132,9 +137,6 @@ class FileOptions(OptionGroup):
         affects=_WRITE,
         fallback=("orc.write.batch-size",),
         check=at_least(1),
-    )
-    read_batch_rows: int = option(
-        "read.batch-size", 1024, doc="Rows of a batch; unset: 65536.", affects=_READ, check=at_least(1)
     )
     stats_mode: str = option(
         "metadata.stats-mode",
@@ -189,6 +191,7 @@ class FileOptions(OptionGroup):
         affects=_WRITE,
         parse=_stats_mode,
     )
+    thin: bool = option("data-file.thin-mode", False, doc="Data files do not repeat key columns.", affects=_WRITE)
     passthrough: TextMap = _NOTHING
     """Options of the formats' own libraries, as the user wrote them."""
     column_stats: TextMap = _NOTHING
@@ -201,7 +204,7 @@ class FileOptions(OptionGroup):
         Raises:
             InvalidInputError: (``option-value``) when a value is not of the declared form.
         """
-        # Not super(): slots=True builds the class anew, and its zero-argument super() would still mean the first one.
+        # Not super(): slots=True builds the class twice, and its zero-argument super() would still mean the first one.
         group: FileOptions = OptionGroup.parse.__func__(cls, options)  # type: ignore[attr-defined]
         passthrough = [
             (key, value) for key, value in options.items() if _FORMAT_KEY.fullmatch(key) and key not in _DECLARED

@@ -1,4 +1,4 @@
-"""Ranges of bytes of an open file, read in as few steps as their gaps allow."""
+"""Reads byte ranges of an open file in as few steps as their gaps allow."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidelake.io.fileio import InputFile
 __all__ = ["Range", "join_ranges", "read_at", "read_ranges"]
 
 Range = tuple[int, int]
-"""Where bytes begin in the file, and where they end."""
+"""The start and the end of bytes in a file."""
 
 GAP_BYTES: Final = 64 << 10
-"""Bytes that are read in vain rather than asking the storage twice."""
+"""The largest gap that is read too, because a second request would be slower."""
 _STEP_BYTES: Final = 32 << 20
-"""Bytes asked for at once, so that a copy of what is read never doubles the memory of a whole row group."""
+"""The largest read, so that a copy of what was read does not double the memory of a whole row group."""
 
 
 def join_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Join ranges whose gap is small; in the order of the file. Empty ones are dropped."""
+    """Join ranges with small gaps, sort them by position, and drop empty ones."""
     joined: list[Range] = []
     for start, end in sorted(each for each in ranges if each[1] > each[0]):
         if joined and start - joined[-1][1] <= GAP_BYTES:
@@ -31,7 +31,7 @@ def join_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_ranges(file: InputFile, ranges: Iterable[Range]) -> Iterator[tuple[int, bytes]]:
-    """Read ranges piece by piece: where each piece begins, and its bytes.
+    """Read ranges piece by piece; yield the start of each piece and its bytes.
 
     Raises:
         FormatError: the file ends before a range does.
@@ -43,10 +43,10 @@ def read_ranges(file: InputFile, ranges: Iterable[Range]) -> Iterator[tuple[int,
 
 
 def read_at(file: InputFile, start: int, length: int) -> bytes:
-    """Read exactly so many bytes.
+    """Read exactly `length` bytes.
 
     Raises:
-        FormatError: the file ends before that.
+        FormatError: the file ends before.
         StorageError: the storage failed.
     """
     file.seek(start)

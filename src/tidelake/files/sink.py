@@ -1,8 +1,8 @@
-"""Between a library that writes a file and the output that stores it.
+"""The Python file that a library writes to, in front of the output that stores the bytes.
 
-Libraries take any Python file, may report its errors as their own, may write once more when they are thrown away, and
-may close what is not theirs. A `Sink` keeps the first error as it was, can hold the last bytes back (`hold`), and can
-swallow everything (`drop`).
+Libraries may wrap the errors of a file in their own, may write again when they are garbage collected, and may close a
+file that they did not open. A `Sink` keeps the original error, can hold back the last bytes (`hold`), and can discard
+everything (`drop`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Sink:
     closed = False
 
     def __init__(self, output: OutputFile, *, watch: Callable[[bytes | memoryview], None] | None = None) -> None:
-        """Write to an output; `watch` sees all bytes that are handed on."""
+        """Write to an output; `watch` is called with all bytes that are passed on."""
         self._output = output
         self._watch = watch
         self._held: list[bytes] | None = None
@@ -40,7 +40,7 @@ class Sink:
         return False
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """Hand the bytes on, keep them, or let them go.
+        """Pass the bytes on, hold them back, or discard them.
 
         Raises:
             StorageError: the storage failed, now or before.
@@ -62,23 +62,23 @@ class Sink:
             raise
 
     def tell(self) -> int:
-        """How many bytes were taken in."""
+        """The number of bytes written, including those held back."""
         return self._output.tell() + sum(map(len, self._held or ()))
 
     def flush(self) -> None:
-        """Nothing: the output is complete when it is closed."""
+        """Do nothing: the output is complete when it is closed."""
 
     def close(self) -> None:
-        """Nothing: the output belongs to someone else."""
+        """Do nothing: the caller closes the output."""
 
     def hold(self) -> None:
-        """Keep what is written from now on."""
+        """Hold back everything that is written from now on."""
         self._held = []
 
-    def held(self) -> bytes:
-        """What was kept."""
+    def held_bytes(self) -> bytes:
+        """Return the bytes held back."""
         return b"".join(self._held or ())
 
     def drop(self) -> None:
-        """Let everything go from now on."""
+        """Discard everything that is written from now on."""
         self._dropping = True

@@ -1,1 +1,6 @@
-"""Index files of the format as bytes and values: hash indexes of dynamic buckets. Opens no file."""
+"""Index files as bytes and values. Nothing here opens a file.
+
+Modules:
+    deletion_vectors   the deleted positions of data files
+    hash_index         the hash codes of the keys in a dynamic bucket
+"""

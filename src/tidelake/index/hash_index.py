@@ -1,10 +1,10 @@
-"""The hash index of a dynamic bucket: the hash codes of every key the bucket holds.
+"""The hash index of a dynamic bucket: the hash codes of all keys in the bucket.
 
-The file is nothing but big-endian 32-bit integers in any order. It is written whole whenever a commit brings a key with
-a hash that the bucket did not hold, and replaces the file before it.
+The file contains only big-endian 32-bit integers, in any order. A commit that adds a key with a new hash writes the
+whole file again; the new file replaces the old one.
 
-Invariant: what `encode_hash_index` writes has each hash once; what `decode_hash_index` returns is sorted and has each
-hash once, whatever the file holds.
+Invariant: `encode_hash_index` writes each hash once. `decode_hash_index` returns sorted, distinct hashes even for files
+of other writers that repeat some.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def decode_hash_index(data: bytes, *, path: str, row_count: int | None = None) -
 
     Args:
         data: The whole file.
-        path: Where it lies, for the words of an error.
+        path: Its path, for error messages.
         row_count: How many hash codes the index manifest promises.
 
     Raises:
-        FormatError: the size is no whole number of hash codes, or not the promised one.
+        FormatError: the size is not a multiple of four bytes, or not the promised one.
     """
     if len(data) % HASH_BYTES:
-        raise FormatError("hash index has a broken last entry", path=path, size=len(data))
+        raise FormatError("size of the hash index is not a multiple of four bytes", path=path, size=len(data))
     if row_count is not None and len(data) != row_count * HASH_BYTES:
         raise FormatError(
-            "hash index has another number of entries than its manifest says",
+            "number of entries in the hash index differs from the index manifest",
             path=path,
             entries=len(data) // HASH_BYTES,
             promised=row_count,

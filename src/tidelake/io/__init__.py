@@ -1,7 +1,29 @@
-"""The doors to the outside: bytes, time, identity, concurrency.
+"""The ports to the outside world: storage, time, identity, concurrency.
 
-Nothing else in the house opens a file, looks at a clock, draws a random number or starts a thread. Each door is a
-protocol with the real thing here and a fake in `tidelake.testing`.
+No other package opens a file, reads a clock, draws a random number or starts a thread. Each port is a protocol; the
+real implementation is here, and the fakes are in `tidelake.testing`.
+
+Storage:
+    fileio         the storage protocol, paths, and the outcomes of a publish
+    open           open the storage at a location
+    local          a local folder as storage
+    posix          the system calls that `local` uses
+    memory         storage in memory
+    object_store   S3, GCS and Azure
+    aws            credentials from AWS profiles
+    selftest       test whether a storage creates files exclusively
+    sequenced      numbered documents that are created exclusively
+    cache          a cache of files that never change
+    scratch        local disk space for spilled rows
+    lock           a lock around commits
+
+Other ports:
+    env            all ports in one value
+    clock          time
+    ids            identifiers and random numbers
+    executor       threads
+    retry          delays between tries
+    secrets        keep credentials out of messages
 """
 
 from tidelake.io.clock import Clock, SystemClock, next_time_ms
@@ -10,6 +32,7 @@ from tidelake.io.executor import Executor, SerialExecutor, ThreadExecutor
 from tidelake.io.fileio import Created, Exists, FileIO, FileStatus, InputFile, Outcome, OutputFile, Unknown, normalize
 from tidelake.io.ids import Ids, SeededIds, SystemIds
 from tidelake.io.local import LocalFileIO
+from tidelake.io.lock import Lock, NoLock
 from tidelake.io.memory import MemoryFileIO
 from tidelake.io.object_store import ObjectStoreFileIO
 from tidelake.io.open import open_fileio
@@ -29,7 +52,9 @@ __all__ = [
     "Ids",
     "InputFile",
     "LocalFileIO",
+    "Lock",
     "MemoryFileIO",
+    "NoLock",
     "ObjectStoreFileIO",
     "Outcome",
     "OutputFile",

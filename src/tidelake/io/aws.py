@@ -1,7 +1,8 @@
-"""Credentials of Amazon's own tools: `AWS_PROFILE` and the files in `~/.aws`, read by boto3 where it is installed.
+"""Credentials from AWS profiles: `AWS_PROFILE` and the files in `~/.aws`, read with boto3 if it is installed.
 
-They are used where nothing closer is given. The order is that of Amazon's tools: storage options, variables of the
-environment, a profile; the machine's own role comes last and is asked for by the store. Nothing is requested here.
+A profile is used only if no credentials are given more directly. The order is that of the AWS tools: storage options,
+environment variables, a profile; the role of the machine comes last, and the store asks for it. Nothing here sends a
+request.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _ENVIRONMENT: Final = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 _LIFETIME: Final = timedelta(minutes=15)
-"""How long the store keeps what it was told; boto3 renews what ends sooner."""
+"""How long the store keeps credentials before it asks again; boto3 renews those that expire sooner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a profile says: how to get credentials, and the region if it names one."""
+    """A profile: how to get credentials, and the region if it has one."""
 
     credentials: Any = field(repr=False)
     region: str | None
 
     def __call__(self) -> dict[str, object]:
-        """The credentials of the moment, as the store asks for them."""
+        """Return the current credentials in the form that the store expects."""
         found = self.credentials.get_frozen_credentials()
         return {
             "access_key_id": found.access_key,
@@ -47,7 +48,7 @@ class Profile:
 
 
 def is_wanted(config: Mapping[str, object], environment: Mapping[str, str]) -> bool:
-    """Whether a profile is asked for, or is what is left."""
+    """Return whether to use a profile: one is asked for, or other credentials are missing."""
     names = {name.removeprefix("aws_") for name in config}
     if names & _CLOSER:
         return False
@@ -59,7 +60,7 @@ def is_wanted(config: Mapping[str, object], environment: Mapping[str, str]) -> b
 
 
 def profile_files(environment: Mapping[str, str]) -> tuple[Path, Path]:
-    """The two files that hold profiles."""
+    """Return the paths of the two files with profiles."""
     home = Path(environment.get("HOME") or "~").expanduser() / ".aws"
     return (
         Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials").expanduser(),
@@ -68,10 +69,10 @@ def profile_files(environment: Mapping[str, str]) -> tuple[Path, Path]:
 
 
 def find_profile(name: str | None) -> Profile | None:
-    """The named profile, or the one in force; None where it holds no credentials or boto3 is not installed.
+    """Return the named profile, or the active one; None if it has no credentials or boto3 is not installed.
 
     Raises:
-        InvalidInputError: a profile is named that there is not, or boto3 is missing to read it.
+        InvalidInputError: the named profile does not exist, or boto3 is needed to read it and not installed.
     """
     named = name or os.environ.get("AWS_PROFILE")
     try:
@@ -81,7 +82,7 @@ def find_profile(name: str | None) -> Profile | None:
         if named is None:
             return None
         raise InvalidInputError(
-            "a profile of AWS is read by boto3, which is not installed",
+            "AWS profile needs boto3, which is not installed",
             code="extra-missing",
             profile=named,
             hint="pip install boto3, or give access_key_id and secret_access_key as storage options",
@@ -89,11 +90,11 @@ def find_profile(name: str | None) -> Profile | None:
     try:
         session = botocore.session.Session(profile=name)
         resolver = session.get_component("credential_provider")
-        resolver.remove("iam-role")  # a request; the store makes it when it needs to
+        resolver.remove("iam-role")  # it would send a request; the store does so itself when it needs to
         found = resolver.load_credentials()
         region = session.get_config_variable("region")
     except botocore.exceptions.BotoCoreError as cause:
         raise InvalidInputError(
-            "profile of AWS cannot be used", profile=named, reason=str(cause)[:200], hint="check AWS_PROFILE and ~/.aws"
+            "AWS profile cannot be used", profile=named, reason=str(cause)[:200], hint="check AWS_PROFILE and ~/.aws"
         ) from None
     return None if found is None else Profile(found, region)

@@ -1,6 +1,6 @@
-"""What was read and never changes, kept for the next time, up to so many bytes. The least used goes first.
+"""A cache of files that never change, limited by size. The least recently used entry is dropped first.
 
-Only for files whose name is theirs alone for ever, as those of manifests are. Shared between threads.
+Only for files whose names are never used again, such as manifests. Safe to share between threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidelake.io.executor import mutex
 
 
 class Cache:
-    """Values by key, with the bytes each takes."""
+    """Values by key, with the size of each in bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -22,10 +22,10 @@ class Cache:
         self._lock = mutex()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Cache, (self._bytes_max,)  # a copy reads for itself
+        return Cache, (self._bytes_max,)  # a copy starts empty
 
     def get(self, key: Hashable) -> Any | None:
-        """The value of a key, if it is still here."""
+        """Return the value of a key, or None if it is not cached."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -34,7 +34,7 @@ class Cache:
             return found[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value; one that is larger than all the room is not kept."""
+        """Cache a value; one that is larger than the whole cache is ignored."""
         if size > self._bytes_max:
             return
         with self._lock:

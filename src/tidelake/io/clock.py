@@ -1,6 +1,6 @@
-"""The door for time: nothing outside `io` looks at a clock or sleeps by itself.
+"""Time as a port: nothing outside `io` reads a clock or sleeps.
 
-Wall-clock time is only ever written down, never used to order commits: two machines disagree about it.
+Wall-clock time is only recorded, never used to order commits, because the clocks of two machines differ.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(
 
 
 class Clock(Protocol):
-    """Time as a thing that is handed in."""
+    """The time, injected so that tests control it."""
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds since 1970. May jump either way."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment. Never goes back."""
+        """Seconds since some fixed moment. Never goes backwards."""
 
     def sleep(self, seconds: float) -> None:
         """Wait; zero or less returns at once."""
@@ -49,16 +49,16 @@ class SystemClock:
 
 
 def next_time_ms(clock: Clock, previous_ms: int | None) -> int:
-    """The time to write into a new version: now, but always later than that of the version before it."""
+    """Return the time to record in a new version: now, but always later than the time of the previous version."""
     now = clock.now_ms()
     return now if previous_ms is None else max(now, previous_ms + 1)
 
 
 def moment_ms(moment: datetime) -> int:
-    """Milliseconds since 1970. A moment without a zone is in the local one; while a Spark session is active, in its.
+    """Return milliseconds since 1970. A moment without a zone is in the Spark session's zone, or else the local one.
 
     Raises:
-        InvalidInputError: the zone of the session is not known here.
+        InvalidInputError: the time zone of the Spark session is not known.
     """
     if moment.tzinfo is None:
         zone = session_zone()
@@ -67,7 +67,7 @@ def moment_ms(moment: datetime) -> int:
 
 
 def _zone(name: str) -> tzinfo:
-    """A zone by a name such as `Europe/Berlin`, `UTC`, `+02:00` or `GMT+2`, as Spark takes them."""
+    """Return the zone with a name that Spark accepts, such as `Europe/Berlin`, `UTC`, `+02:00` or `GMT+2`."""
     found = _OFFSET.fullmatch(name)
     if found:
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
@@ -77,17 +77,17 @@ def _zone(name: str) -> tzinfo:
         return UTC if name == "Z" else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as cause:
         raise InvalidInputError(
-            "time zone of the Spark session is not known", zone=name, hint="give the moment with a zone of its own"
+            "time zone of the Spark session is not known", zone=name, hint="give a moment with a time zone"
         ) from cause
 
 
 def local_time_ms(clock: Clock) -> int:
-    """The local wall-clock time, as if it were UTC: how the format notes when a file was made."""
+    """Return the local wall-clock time as if it were UTC, which is how the format records creation times of files."""
     return as_local_ms(clock.now_ms())
 
 
 def as_local_ms(time_ms: int) -> int:
-    """A moment as local wall-clock time that is written as if it were UTC; one beyond the calendar as it is."""
+    """Return a moment as local wall-clock time written as if it were UTC; unchanged if the calendar cannot hold it."""
     try:
         offset = datetime.fromtimestamp(time_ms / 1000, tz=UTC).astimezone().utcoffset()
     except (ValueError, OverflowError, OSError):

@@ -1,9 +1,9 @@
-"""The door for concurrency: run a function over many items, answers in order; or start one and ask for it later.
+"""Concurrency as a port: map a function over items with results in order, or start a task and wait for it later.
 
-Who calls `map` cannot tell how many threads there are, except by the time it takes. The first error in the order of the
-items is the one that is raised, whatever finished first, once all that began have ended: whoever cleans up after it,
-or after an interrupt, finds nothing that is still being written. A started task runs beside its caller, or, where there
-is one thread only, before `start` returns: then everything happens in one order, which is what simulations need.
+The result of `map` does not depend on the number of threads. It raises the first error in the order of the items,
+whichever failed first, and only after all running calls have ended: a caller that cleans up after an error or an
+interrupt must not find files that are still being written. A started task runs beside its caller, or, with one thread,
+before `start` returns: then everything happens in one order, which simulations need.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _LOOK_AGAIN_SECONDS = 1.0
 
 
 class Task(Protocol[Found]):
-    """Something that was started."""
+    """A started call."""
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether the call has ended, with a result or an error."""
 
     def result(self) -> Found:
-        """Wait for it; what it returned, or the error it ended with."""
+        """Wait for the call; return its result or raise its error."""
 
 
 class Executor(Protocol):
-    """Runs functions, perhaps several at a time."""
+    """Runs functions, possibly several at a time."""
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The answers of `fn` in the order of the items; the first error by that order is raised."""
+        """Return the results of `fn` in the order of the items; raise the first error in that order."""
 
     def start(self, fn: Callable[[], R]) -> Task[R]:
-        """Run `fn` beside the caller if there are threads, now if there are none."""
+        """Run `fn` beside the caller if there are threads, otherwise now."""
 
     def close(self) -> None:
         """Stop the threads; closing twice is fine."""
@@ -58,7 +58,7 @@ class _Call(Generic[R]):
 
     def __init__(self, fn: Callable[[], R]) -> None:
         self._fn: Callable[[], R] | None = fn
-        self._claim = threading.Lock()  # taken once, by whoever runs the call or cancels it
+        self._claim = threading.Lock()  # acquired once, to run the call or to cancel it
         self._ended = threading.Lock()  # held until the call has an outcome
         self._ended.acquire()
         self._value: R
@@ -77,28 +77,28 @@ class _Call(Generic[R]):
         self._end()
 
     def cancel(self) -> None:
-        """Let the call not begin; one that has begun goes on."""
+        """Prevent the call from starting; a running call continues."""
         if self._claim.acquire(blocking=False):
             self._error = CancelledError()
             self._end()
 
     def done(self) -> bool:
-        """Whether the call has ended, well or not, or will never begin."""
+        """Return whether the call has ended, with a result or an error, or was cancelled."""
         return self._done
 
     @property
-    def interrupted(self) -> bool:
-        """Whether the call ended with something that is not an `Exception`, as an interrupt is."""
+    def was_interrupted(self) -> bool:
+        """Whether the call ended with an error that is not an `Exception`, such as an interrupt."""
         return self._error is not None and not isinstance(self._error, Exception)
 
     def wait(self) -> None:
         """Wait until the call has ended."""
-        # Whoever waits takes the lock and keeps it, so that a second thread that waits has to look again by itself.
+        # A waiting thread acquires the lock and never releases it, so a second waiting thread has to poll.
         while not self._done:
             self._ended.acquire(timeout=_LOOK_AGAIN_SECONDS)
 
     def result(self) -> R:
-        """Wait for the call; what it returned, or the error it ended with."""
+        """Wait for the call; return its result or raise its error."""
         self.wait()
         if self._error is not None:
             try:
@@ -114,17 +114,17 @@ class _Call(Generic[R]):
 
 
 class SerialExecutor:
-    """One after the other in the calling thread."""
+    """Runs everything in the calling thread."""
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The answers of `fn` in the order of the items."""
+        """Return the results of `fn` in the order of the items."""
         return [fn(item) for item in items]
 
     def start(self, fn: Callable[[], R]) -> Task[R]:
-        """Run `fn` now; its error, if any, is kept for whoever asks for the result."""
+        """Run `fn` now; `result` of the task raises its error."""
         call = _Call(fn)
         call.run()
-        if call.interrupted:
+        if call.was_interrupted:
             call.result()  # the interrupt belongs to the caller, whose thread this is
         return call
 
@@ -133,15 +133,15 @@ class SerialExecutor:
 
 
 class ThreadExecutor:
-    """A pool of threads that starts with the first use.
+    """A thread pool that is created when it is first used.
 
-    A `map` called from inside one of its own tasks runs in that thread: waiting for a free one could wait for ever. A
-    forked child starts a pool of its own, because threads do not survive a fork. Started tasks have other threads, as
-    many again: a long one must not keep a `map` waiting.
+    A `map` called from one of its own tasks runs in that thread, because waiting for a free thread could deadlock. A
+    forked child creates its own pool, because threads do not survive a fork. `start` uses a second pool of the same
+    size, so that a long task does not keep a `map` waiting.
     """
 
     def __init__(self, workers: int, *, waits: bool = True) -> None:
-        """A pool of so many threads. Without `waits` an interrupted `map` leaves those that run to `close`."""
+        """Set the number of threads. Without `waits`, an interrupted `map` leaves running calls to `close`."""
         if workers < 1:
             raise InvalidInputError("executor needs at least one worker", workers=workers)
         self._workers = workers
@@ -154,13 +154,13 @@ class ThreadExecutor:
         self._inside = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ThreadExecutor, (self._workers,)  # threads stay; a copy starts its own
+        return ThreadExecutor, (self._workers,)  # threads cannot be pickled; a copy starts its own
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The answers of `fn` in the order of the items.
+        """Return the results of `fn` in the order of the items.
 
         Raises:
-            InvalidInputError: the executor was closed.
+            InvalidInputError: the executor is closed.
         """
         work = list(items)
         if len(work) < 2 or getattr(self._inside, "task", False):
@@ -173,7 +173,7 @@ class ThreadExecutor:
             finally:
                 self._inside.task = False
 
-        pool = self._started()
+        pool = self._ensure_pool()
         calls = [_Call(partial(task, item)) for item in work]
         try:
             for call in calls:
@@ -187,12 +187,12 @@ class ThreadExecutor:
                     call.wait()
 
     def start(self, fn: Callable[[], R]) -> Task[R]:
-        """Run `fn` in a thread of its own as soon as one is free.
+        """Run `fn` in a thread of the second pool as soon as one is free.
 
         Raises:
-            InvalidInputError: the executor was closed.
+            InvalidInputError: the executor is closed.
         """
-        self._started()
+        self._ensure_pool()
         with self._lock:
             if self._beside is None:
                 self._beside = ThreadPoolExecutor(self._workers, thread_name_prefix="tidelake-beside")
@@ -206,13 +206,13 @@ class ThreadExecutor:
             pools, self._pool, self._beside, self._closed = (self._pool, self._beside), None, None, True
         for pool in pools:
             if pool is not None and self._pid == os.getpid():
-                pool.shutdown(wait=True)  # calls that have not begun are cancelled by `_run`
+                pool.shutdown(wait=True)  # `_run` cancels calls that have not started
 
     def _submit(self, pool: ThreadPoolExecutor, call: _Call[Any]) -> None:
         try:
             pool.submit(self._run, call)
         except RuntimeError as error:
-            # A pool waits for the threads that it starts, on a condition as well (see `_Call`).
+            # The pool waits on a condition for the threads that it starts, with the problem described in `_Call`.
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise error.__context__ from None
             raise
@@ -223,7 +223,7 @@ class ThreadExecutor:
         else:
             call.run()
 
-    def _started(self) -> ThreadPoolExecutor:
+    def _ensure_pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._closed:
                 raise InvalidInputError("executor is closed", hint="open the lake again")
@@ -234,5 +234,5 @@ class ThreadExecutor:
 
 
 def mutex() -> AbstractContextManager[bool]:
-    """A lock between threads that its holder may take again."""
+    """Return a reentrant lock between threads."""
     return threading.RLock()

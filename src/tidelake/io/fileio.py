@@ -1,11 +1,11 @@
-"""The door for bytes: what a storage must do, and the three answers to a publish.
+"""Storage as a port: what a storage must do, and the three outcomes of a publish.
 
-A `FileIO` is opened on a root and sees nothing outside it. Every path it takes is relative to that root, separated by
-`/`, and passes one gate, `normalize`: a file name read from a manifest can name a file of the table and nothing else.
+A `FileIO` is opened on a root and sees nothing outside it. Every path is relative to that root, separated by `/`, and
+passes one check, `normalize`: a file name that was read from a manifest can only name a file of the table.
 
-The invariant the whole lake rests on is `create_exclusive`: of all writers of one name at most one is told `Created`,
-readers see all of its bytes or no file, and nothing is ever replaced. Its third answer, `Unknown`, means that the reply
-was lost and the file may be there. Who gets it looks before retrying and deletes nothing.
+Every commit depends on `create_exclusive`: of all writers of one name at most one gets `Created`, readers see all of
+the bytes or no file, and nothing is ever replaced. The third outcome, `Unknown`, means that the reply was lost and the
+file may exist. The caller then has to look before it retries, and must not delete anything.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The file is ours and complete."""
+    """This call created the file, and it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Certain: a file of someone else has the name, and ours was not written."""
+    """Another writer's file has the name, and this call wrote nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The answer was lost: the file may be there and may be ours."""
+    """The reply was lost: the file may exist, and this call may have created it."""
 
     cause: BaseException
 
@@ -46,7 +46,7 @@ Outcome: TypeAlias = Created | Exists | Unknown
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What a listing says of one file or folder. `path` is relative to the root of the FileIO that was asked."""
+    """A listed file or folder. `path` is relative to the root of the FileIO that listed it."""
 
     path: str
     size: int
@@ -60,14 +60,14 @@ class FileStatus:
 
 
 class InputFile(Protocol):
-    """A file opened for random access; Arrow reads from it as from any Python file."""
+    """A file opened for random access; Arrow reads it like any Python file."""
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether the file is closed."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes from the position, all of the rest when negative."""
+        """Read up to `size` bytes from the position; if negative, the rest of the file."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Move the position and return it."""
@@ -79,13 +79,13 @@ class InputFile(Protocol):
         """The length of the file."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class OutputFile(Protocol):
-    """A new file being written front to back; Arrow writes to it as to any Python file.
+    """A new file that is written from front to back; Arrow writes to it like to any Python file.
 
-    It is not there to be referenced before `close` has returned. Who does not get that far calls `abort`.
+    It must not be referenced before `close` has returned. If anything fails before that, call `abort`.
     """
 
     @property
@@ -93,57 +93,57 @@ class OutputFile(Protocol):
         """Whether `close` or `abort` was called."""
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """Append all of the data; returns its length.
+        """Append all of the data; return its length.
 
         Raises:
-            StorageError: the storage failed; only `abort` makes sense now.
+            StorageError: the storage failed; call `abort`.
         """
 
     def tell(self) -> int:
-        """How many bytes were written so far."""
+        """The number of bytes written so far."""
 
     def flush(self) -> None:
-        """Nothing the caller needs: what was written is safe after `close`."""
+        """Do nothing: only `close` makes the file durable."""
 
     def close(self) -> None:
-        """Complete the file, and make it survive a power loss if it was opened so; closing twice is fine.
+        """Complete the file, and if it was opened as durable, make it survive a power loss; closing twice is allowed.
 
         Raises:
-            StorageError: the storage failed, or the name is taken (`file-exists`); nothing of ours is left.
+            StorageError: the storage failed, or the name is taken (`file-exists`); nothing is left behind.
         """
 
     def abort(self) -> None:
-        """Remove what was written, as far as the storage lets us; after `close` this does nothing."""
+        """Remove what was written, if the storage allows it; after `close` this does nothing."""
 
 
 class FileIO(Protocol):
-    """A storage seen through a root. Implementations are safe to use from several threads."""
+    """A storage below a root. Implementations can be used from several threads."""
 
     @property
     def root(self) -> str:
-        """The location, fit to be shown: it holds no secret."""
+        """The location, without secrets, so that it can be shown."""
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether a call that an interrupt ended has no effect any more that is not visible at once.
+        """Whether an interrupted call has no effect after it ended.
 
-        A request to an object store may still be on its way when the caller has given up.
+        A request to an object store may still arrive after its caller was interrupted.
         """
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
-        """The whole file.
+        """Read the whole file.
 
         Raises:
-            NotFoundError: there is no such file (`file-not-found`).
+            NotFoundError: the file does not exist (`file-not-found`).
             FormatError: the file is larger than `limit`, found before reading it all, or is not a regular file.
             StorageError: the storage failed.
         """
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`.
+        """Read exactly `length` bytes from `start`.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             FormatError: the file ends before that (`file-truncated`).
             StorageError: the storage failed.
         """
@@ -152,60 +152,60 @@ class FileIO(Protocol):
         """Open the file for random access; the caller closes it.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             StorageError: the storage failed.
         """
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a new file under a name nobody else uses, with the folders it needs.
+        """Write a new file, whose name no other writer uses, and the folders it needs.
 
-        Readers may see it grow: it must not be referenced before this returns. With `durable` it survives a power loss
-        on return, otherwise after a later `sync`.
+        Readers may see it grow, so it must not be referenced before this returns. With `durable` it survives a power
+        loss when this returns, otherwise only after a later `sync`.
 
         Raises:
             StorageError: the storage failed, or the name is taken (`file-exists`); nothing was replaced.
         """
 
     def open_output(self, path: str, *, durable: bool = True) -> OutputFile:
-        """Write a new file piece by piece, for what is too large to hold in memory; otherwise as `write`.
+        """Write a new file piece by piece, for data that is too large for memory; otherwise like `write`.
 
         Raises:
             StorageError: the storage failed, or the name is taken (`file-exists`).
         """
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Put these bytes under the name, whatever was there; readers see the old or the new bytes.
+        """Create or replace a file; readers see the old or the new bytes.
 
         Raises:
             StorageError: the storage failed.
         """
 
     def create_exclusive(self, path: str, data: bytes) -> Outcome:
-        """Publish the file unless the name is taken. Durable when `Created` is returned.
+        """Publish the file unless the name is taken. It is durable when `Created` is returned.
 
         Raises:
-            StorageError: the storage failed before anything could be visible: certain, nothing was written.
+            StorageError: the storage failed, and it is certain that nothing was written.
         """
 
     def exists(self, path: str, *, folder: bool = True) -> bool:
-        """Whether there is a file, or with `folder` a folder, of this name.
+        """Return whether a file, or with `folder` a folder, has this name.
 
-        Asking for files only saves a request on object stores, where a folder is a prefix.
+        With `folder=False` an object store, where a folder is only a prefix, saves a request.
 
         Raises:
             StorageError: the storage failed.
         """
 
     def status(self, path: str) -> FileStatus:
-        """Size, time and kind of a file or folder.
+        """Return size, time and kind of a file or folder.
 
         Raises:
-            NotFoundError: there is neither.
+            NotFoundError: neither exists.
             StorageError: the storage failed.
         """
 
     def list(self, path: str) -> list[FileStatus]:
-        """The direct children of a folder sorted by name; none when it does not exist.
+        """Return the direct children of a folder sorted by name; nothing if the folder does not exist.
 
         Raises:
             StorageError: the storage failed.
@@ -219,14 +219,14 @@ class FileIO(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine.
+        """Delete a file; do nothing if it does not exist.
 
         Raises:
             StorageError: the storage failed.
         """
 
     def delete_dir(self, path: str) -> None:
-        """Remove a folder and all below it, following no symbolic link; a missing one is fine.
+        """Delete a folder and everything below it without following symbolic links; do nothing if it does not exist.
 
         Raises:
             InvalidInputError: the path is the root.
@@ -234,7 +234,7 @@ class FileIO(Protocol):
         """
 
     def delete_empty_dir(self, path: str) -> bool:
-        """Remove a folder if nothing is in it, and tell whether that was so; what has files below is never touched.
+        """Delete a folder if it is empty, and return whether it was; a folder with files below is never changed.
 
         Raises:
             InvalidInputError: the path is the root.
@@ -242,89 +242,89 @@ class FileIO(Protocol):
         """
 
     def rename_dir(self, source: str, target: str) -> None:
-        """Move a folder and all below it to a name that is free, in one step. Durable on return.
+        """Move a folder and everything below it to a free name, in one step. Durable when this returns.
 
-        At every moment, also after a crash, the folder is whole under exactly one of the two names. After a
-        `StorageError` that is not `file-exists` it is the old or the new one: look.
+        At every moment, also after a crash, the folder is complete under exactly one of the two names. After a
+        `StorageError` other than `file-exists` it can be either, so the caller has to look.
 
         Raises:
-            NotFoundError: there is no such folder.
-            InvalidInputError: one of the two is the root, or one lies inside the other.
+            NotFoundError: the folder does not exist.
+            InvalidInputError: one of the two is the root, or one is inside the other.
             StorageError: the storage failed, or the new name is taken (`file-exists`); nothing was replaced.
             UnsupportedError: the storage cannot move a folder in one step (`rename-not-atomic`).
         """
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Make earlier writes of these files, and the changes of these folders, survive a power loss.
+        """Make earlier writes of these files, and changes of these folders, survive a power loss.
 
         Raises:
-            NotFoundError: one of them is not there.
+            NotFoundError: one of them does not exist.
             StorageError: the storage failed.
         """
 
     def sub(self, path: str) -> FileIO:
-        """The same storage rooted at a folder below."""
+        """Return the same storage with a folder below as its root."""
 
     def close(self) -> None:
-        """Let go of connections; closing twice is fine."""
+        """Close connections; closing twice is allowed."""
 
 
 def normalize(path: str) -> str:
     r"""Check a relative path and return it; the empty path is the root.
 
-    Refused are absolute paths, `.` and `..`, empty segments, control characters and backslashes, names longer than a
-    file system takes, and text that is not valid Unicode.
+    It refuses absolute paths, `.` and `..`, empty segments, control characters and backslashes, names that are too long
+    for a file system, and text that is not valid Unicode.
 
     Raises:
-        InvalidInputError: the path is not allowed (`path-escape` when it would lead outside, else `invalid-path`).
+        InvalidInputError: the path is not allowed (`path-escape` if it would leave the root, else `invalid-path`).
     """
     if path == "":
         return path
     if path.startswith("/"):
-        raise _refused(path, "path is absolute", code="path-escape")
+        raise _path_error(path, "path is absolute", code="path-escape")
     if _FORBIDDEN.search(path):
-        raise _refused(path, "path holds a control character or a backslash")
+        raise _path_error(path, "path has a control character or a backslash")
     for segment in path.split("/"):
         if segment == "..":
-            raise _refused(path, "path leads upwards", code="path-escape")
+            raise _path_error(path, "path leads upwards", code="path-escape")
         if segment in ("", "."):
-            raise _refused(path, "path has an empty segment")
-        if len(segment) * 4 > SEGMENT_BYTES_MAX and len(_encoded(path, segment)) > SEGMENT_BYTES_MAX:
-            raise _refused(path, "name in the path is too long")
-    _encoded(path, path)
+            raise _path_error(path, "path has an empty segment")
+        if len(segment) * 4 > SEGMENT_BYTES_MAX and len(_encode(path, segment)) > SEGMENT_BYTES_MAX:
+            raise _path_error(path, "name in the path is too long")
+    _encode(path, path)
     return path
 
 
 def file_path(path: str) -> str:
-    """Check a path as `normalize` does and that it is not the root itself.
+    """Check a path as `normalize` does, and that it is not the root.
 
     Raises:
         InvalidInputError: the path is not allowed or empty.
     """
     if normalize(path) == "":
-        raise InvalidInputError("path names the root itself", code="invalid-path", hint="name a file below the root")
+        raise InvalidInputError("path is the root itself", code="invalid-path", hint="name a file below the root")
     return path
 
 
 def join(folder: str, name: str) -> str:
-    """The two joined by a separator; either may be the root, that is empty."""
+    """Join a folder and a name; either may be empty, which is the root."""
     return f"{folder}/{name}" if folder and name else folder or name
 
 
 def parent(path: str) -> str:
-    """The folder of a path; that of a top-level name is the root."""
+    """Return the folder of a path; for a top-level name the root."""
     return path.rpartition("/")[0]
 
 
-def _encoded(path: str, text: str) -> bytes:
+def _encode(path: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise _refused(path, "path is not valid unicode") from error
+        raise _path_error(path, "path is not valid unicode") from error
 
 
-def _refused(path: str, message: str, *, code: str = "invalid-path") -> InvalidInputError:
-    # Escaped and cut: a hostile name must not forge log lines.
+def _path_error(path: str, message: str, *, code: str = "invalid-path") -> InvalidInputError:
+    # Escape and cut the path: a hostile name must not forge log lines.
     shown = path[:200].encode("unicode_escape").decode("ascii")
     return InvalidInputError(
         message, code=code, path=shown, hint="use names below the root, separated by single slashes, without `..`"
@@ -332,15 +332,15 @@ def _refused(path: str, message: str, *, code: str = "invalid-path") -> InvalidI
 
 
 def check_move(source: str, target: str) -> None:
-    """Check the two names of a folder that is moved.
+    """Check source and target of a folder move.
 
     Raises:
-        InvalidInputError: one of the two is the root or not allowed, or one lies inside the other.
+        InvalidInputError: one of the two is the root or not allowed, or one is inside the other.
     """
     inside = f"{file_path(target)}/".startswith(f"{file_path(source)}/") or source.startswith(target + "/")
     if inside:
         raise InvalidInputError(
-            "folder cannot be moved into itself or onto a folder it lies in",
+            "folder cannot be moved into itself or onto a folder that contains it",
             code="invalid-path",
             source=source,
             target=target,
@@ -359,49 +359,47 @@ def check_range(start: int, length: int) -> None:
 
 
 def not_found(path: str) -> NotFoundError:
-    """The error for a missing file."""
+    """Return the error for a missing file."""
     return NotFoundError(
         "file does not exist",
         code="file-not-found",
         path=path,
-        hint="it may have expired or never been written; look at the folder it is in",
+        hint="it may have expired or never been written; list its folder",
     )
 
 
 def taken(path: str) -> StorageError:
-    """The error for a new file whose name is in use."""
+    """Return the error for a new file whose name is in use."""
     return StorageError(
-        "file exists already and was not replaced",
+        "file already exists and was not replaced",
         code="file-exists",
         path=path,
-        hint="write under a fresh name; two writers may share an identifier",
+        hint="write under a new name; two writers may use the same identifier",
     )
 
 
 def too_large(path: str, size: int, limit: int) -> FormatError:
-    """The error for a file over its limit."""
-    return FormatError(
-        "file is larger than such a file may be", code="file-too-large", path=path, size=size, limit=limit
-    )
+    """Return the error for a file that is larger than its limit."""
+    return FormatError("file is larger than its limit", code="file-too-large", path=path, size=size, limit=limit)
 
 
 def truncated(path: str, start: int, length: int, size: int) -> FormatError:
-    """The error for a range past the end of a file."""
+    """Return the error for a range past the end of a file."""
     return FormatError(
-        "file ends before the bytes that were asked for",
+        "file ends before the requested bytes",
         code="file-truncated",
         path=path,
         start=start,
         length=length,
         size=size,
-        hint="the file is damaged, or what refers to it is",
+        hint="the file is damaged, or the metadata that refers to it is",
     )
 
 
 class BufferedOutput:
-    """An `OutputFile` that gathers small writes and hands on large pieces.
+    """An `OutputFile` that collects small writes and passes on large pieces.
 
-    Arrow writes a page header of some forty bytes before every page of a megabyte; each should not be a system call.
+    Arrow writes a page header of about forty bytes before every page of a megabyte, which should not be a system call.
     """
 
     def __init__(
@@ -417,8 +415,8 @@ class BufferedOutput:
         Args:
             put: Appends a piece.
             finish: Completes the file after the last piece.
-            discard: Removes what was put; called when anything failed and must not raise.
-            piece_bytes: From this size on data is handed on.
+            discard: Removes what was put; called if anything failed, and must not raise.
+            piece_bytes: The size from which data is passed on.
         """
         self._put = put
         self._finish = finish
@@ -442,7 +440,7 @@ class BufferedOutput:
         return False
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """Append all of the data; returns its length.
+        """Append all of the data; return its length.
 
         Raises:
             InvalidInputError: the file is closed.
@@ -457,7 +455,7 @@ class BufferedOutput:
             self._drain()
             self._put(view)
             return size
-        # Copied, because the caller may reuse its buffer.
+        # Copy, because the caller may reuse its buffer.
         self._pending.append(bytes(view))
         self._pending_bytes += size
         if self._pending_bytes >= self._piece_bytes:
@@ -465,17 +463,17 @@ class BufferedOutput:
         return size
 
     def tell(self) -> int:
-        """How many bytes were written so far."""
+        """The number of bytes written so far."""
         return self._position
 
     def flush(self) -> None:
-        """Nothing: what was written is safe after `close`."""
+        """Do nothing: only `close` makes the file durable."""
 
     def close(self) -> None:
-        """Complete the file; closing twice is fine.
+        """Complete the file; closing twice is allowed.
 
         Raises:
-            StorageError: the storage failed; nothing of ours is left.
+            StorageError: the storage failed; nothing is left behind.
         """
         if self.closed:
             return
@@ -510,7 +508,7 @@ class BytesFile(io.BytesIO):
 
 
 class RangeFile(io.RawIOBase):
-    """An `InputFile` that asks for each range it is read for; it buffers nothing, Arrow plans its own reads."""
+    """An `InputFile` that requests each range when it is read. It does not buffer: Arrow plans its own reads."""
 
     def __init__(self, size: int, read_range: Callable[[int, int], bytes]) -> None:
         super().__init__()
@@ -538,7 +536,7 @@ class RangeFile(io.RawIOBase):
         """Move the position and return it.
 
         Raises:
-            InvalidInputError: the position would be negative or `whence` is none of 0, 1, 2.
+            InvalidInputError: the position would be negative, or `whence` is not 0, 1 or 2.
         """
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
         if whence not in bases or bases[whence] + offset < 0:
@@ -547,7 +545,7 @@ class RangeFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes from the position, all of the rest when negative or None.
+        """Read up to `size` bytes from the position; if negative or None, the rest of the file.
 
         Raises:
             StorageError: the storage failed.
@@ -563,11 +561,11 @@ class RangeFile(io.RawIOBase):
         return data
 
     def readall(self) -> bytes:
-        """All bytes from the position."""
+        """Read all bytes from the position."""
         return self.read(-1)
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill the buffer as far as the file goes."""
+        """Read into the buffer; return the number of bytes read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

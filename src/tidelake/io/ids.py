@@ -1,6 +1,6 @@
-"""The door for identity and chance: uuids for file names, random numbers for back-off.
+"""Identifiers and random numbers as a port: UUIDs for file names, random numbers for back-off.
 
-Every file name holds a uuid, so two writers never choose the same one; a seed makes a whole run repeatable.
+Every file name has a UUID, so two writers never choose the same one; a seed makes a whole run repeatable.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Protocol
 
 
 class Ids(Protocol):
-    """Where identifiers and random numbers come from."""
+    """A source of identifiers and random numbers."""
 
     def uuid(self) -> str:
-        """A fresh uuid in its 36-character form."""
+        """Return a new UUID in its 36-character form."""
 
     def random(self) -> float:
-        """A number from 0 up to, not including, 1."""
+        """Return a number from 0 up to, but not including, 1."""
 
 
 class SystemIds:
-    """Identifiers from the operating system's entropy, so that forked processes never repeat each other."""
+    """Identifiers from the operating system's entropy, so that forked processes never repeat each other's."""
 
     def uuid(self) -> str:
-        """A fresh uuid."""
+        """Return a new UUID."""
         return str(uuid.uuid4())
 
     def random(self) -> float:
-        """A number from 0 up to, not including, 1."""
+        """Return a number from 0 up to, but not including, 1."""
         return _SYSTEM.random()
 
 
@@ -39,11 +39,11 @@ class SeededIds:
         self._random = random.Random(seed)
 
     def uuid(self) -> str:
-        """The next uuid of the sequence."""
+        """Return the next UUID of the sequence."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def random(self) -> float:
-        """The next number of the sequence."""
+        """Return the next number of the sequence."""
         return self._random.random()
 
 

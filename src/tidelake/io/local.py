@@ -1,22 +1,22 @@
-"""A folder of the machine as storage, over the calls of `io.posix`.
+"""A local folder as storage, over the calls of `io.posix`.
 
-What it promises beyond the door's contract:
+What it promises beyond the contract of `FileIO`:
 
-* **Nothing outside the root.** Names pass `normalize`; folders are resolved, and one that a symbolic link puts outside
-  the root is refused. Deletes never follow a link.
-* **Acknowledged is durable.** Before a call returns, the bytes of the file, its name in the folder, and the names of
-  all folders up to the root are synced, unless `durability` is "none".
+* **Nothing outside the root.** Names pass `normalize`; folders are resolved, and a folder that a symbolic link puts
+  outside the root is refused. Deletes never follow a link.
+* **A call that returned is durable.** Before it returns, it syncs the bytes of the file, its name in the folder, and
+  the names of all folders up to the root, unless `durability` is "none".
 * **Publishing is one system call.** `create_exclusive` writes and syncs a temporary file beside the target and then
-  links it to the name. POSIX `link` fails when the name is taken, where `rename` would replace it: the check and the
-  deed are one. File systems without links get `renameat2(NOREPLACE)`; those without either get an exclusive create,
-  which still has one winner but lets a reader see the file grow.
+  links it to the name. POSIX `link` fails if the name is taken, where `rename` would replace it: check and creation are
+  one step. On file systems without links it uses `renameat2(NOREPLACE)`; without either, an exclusive create, which
+  still has one winner but lets a reader see the file grow.
 
-The order in `create_exclusive` is the point: content, then folders above, then the link, then the folder. A crash
-before the link leaves a temporary file; after it, a complete file whose name may or may not have survived. A torn one,
-never.
+The order in `create_exclusive` matters: first the content, then the folders above, then the link, then the folder. A
+crash before the link leaves a temporary file; a crash after it leaves a complete file, whose name may or may not have
+survived. It never leaves an incomplete file under the name.
 """
 
-# Paths are plain strings here: they are built for every call, and pathlib would fold what the gate must see.
+# Paths are plain strings here: they are built for every call, and pathlib would normalize what `normalize` must see.
 # ruff: noqa: PTH100, PTH118, PTH120
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import FormatError, InvalidInputError, StorageError, TidelakeError
 from tidelake.io.fileio import (
     SEGMENT_BYTES_MAX,
@@ -59,7 +60,7 @@ Durability = Literal["fsync", "none"]
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NO_LINK = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 _NO_RENAME = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
-# Answers that say the name was not made, whatever the file system: no doubt about the outcome.
+# Errors which, on every file system, mean that the name was not created, so the outcome is certain.
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
@@ -76,18 +77,18 @@ _FOLDER_TRIES = 5
 
 @dataclass(slots=True)
 class _Disk:
-    """What all FileIOs below one opened root share."""
+    """The state that all FileIOs below one opened root share."""
 
     top: str
     posix: Posix
     ids: Ids
     fsync: bool
-    # Folders whose names are known to be durable up to the top, with the identity they had then.
+    # Folders whose names were synced up to the top, with the identity that each had then.
     settled: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class LocalFileIO:
-    """A `FileIO` on a folder. The folder need not exist before the first write."""
+    """A `FileIO` on a folder, which need not exist before the first write."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class LocalFileIO:
             raise InvalidInputError("durability is not known", durability=durability, hint='use "fsync" or "none"')
         text = os.fspath(root)
         if not text or "\0" in text:
-            raise InvalidInputError("folder name is empty or holds a NUL", hint="name a folder")
+            raise InvalidInputError("folder name is empty or has a NUL character", hint="name a folder")
         top = os.path.abspath(text)
         self._bind(top, _Disk(top, posix or RealPosix(), ids or SystemIds(), durability == "fsync"))
 
@@ -119,85 +120,85 @@ class LocalFileIO:
 
     @property
     def is_synchronous(self) -> bool:
-        """True: calls of the operating system end before the interrupt is raised."""
+        """True: system calls end before an interrupt is raised."""
         return True
 
     @property
     def durability(self) -> Durability:
-        """Whether writes wait for the disk."""
+        """Whether writes are synced."""
         return "fsync" if self._disk.fsync else "none"
 
     def __repr__(self) -> str:
-        return f"LocalFileIO({getattr(self, '_root', '…')!r})"  # a debugger may ask while the constructor fails
+        return f"LocalFileIO({getattr(self, '_root', '…')!r})"  # a debugger may call this after the constructor failed
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._posix, RealPosix):
-            raise InvalidInputError("storage of a test cannot be pickled", root=self._root)
+            raise InvalidInputError("test storage cannot be pickled", root=self._root)
         return _reopen, (self._root, self.durability)
 
     # -- reading
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
-        """The whole file.
+        """Read the whole file.
 
         Raises:
-            NotFoundError: there is no such file.
-            FormatError: it is larger than `limit`, leads outside the root, or is not a regular file.
+            NotFoundError: the file does not exist.
+            FormatError: it is larger than `limit`, is a link that leaves the root, or is not a regular file.
             StorageError: the file system failed.
         """
         opened = self._open(path)
         try:
             size = opened.size()
             if limit is not None and size > limit:
-                raise too_large(self._shown(path), size, limit)
-            # Room for what is there, not for the limit: a small file must not ask for all the memory it may have.
+                raise too_large(self._display_path(path), size, limit)
+            # Ask for the size of the file, not for the limit: a small file must not allocate all that it may have.
             data = opened.read(-1 if limit is None else size + 1)
             if limit is not None and len(data) > size:
                 data += opened.read(limit + 1 - size)
         except OSError as error:
-            raise self._failed(error, "file could not be read", path) from error
+            raise self._storage_error(error, "file could not be read", path) from error
         finally:
             opened.close()
         if limit is not None and len(data) > limit:
-            raise too_large(self._shown(path), len(data), limit)
+            raise too_large(self._display_path(path), len(data), limit)
         return data
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`.
+        """Read exactly `length` bytes from `start`.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             FormatError: the file ends before that.
             StorageError: the file system failed.
         """
         check_range(start, length)
         opened = self._open(path)
         try:
-            # Checked before reading: a length claimed by damaged metadata must not allocate memory.
+            # Check before reading: a length from damaged metadata must not allocate memory.
             size = opened.size()
             if start + length > size:
-                raise truncated(self._shown(path), start, length, size)
+                raise truncated(self._display_path(path), start, length, size)
             opened.seek(start)
             data = opened.read(length)
         except OSError as error:
-            raise self._failed(error, "file could not be read", path) from error
+            raise self._storage_error(error, "file could not be read", path) from error
         finally:
             opened.close()
         if len(data) != length:
-            raise truncated(self._shown(path), start, length, start + len(data))
+            raise truncated(self._display_path(path), start, length, start + len(data))
         return data
 
     def open_input(self, path: str) -> InputFile:
         """Open the file for random access; the caller closes it.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             StorageError: the file system failed.
         """
         return self._open(path)
 
     def exists(self, path: str, *, folder: bool = True) -> bool:
-        """Whether there is a file, or with `folder` a folder, of this name.
+        """Return whether a file, or with `folder` a folder, has this name.
 
         Raises:
             StorageError: the file system failed.
@@ -206,19 +207,19 @@ class LocalFileIO:
         return found is not None and (folder or found.kind is not Kind.FOLDER)
 
     def status(self, path: str) -> FileStatus:
-        """Size, time and kind of a file or folder.
+        """Return size, time and kind of a file or folder.
 
         Raises:
-            NotFoundError: there is neither.
+            NotFoundError: neither exists.
             StorageError: the file system failed.
         """
         found = self._stat(path)
         if found is None:
-            raise not_found(self._shown(path))
+            raise not_found(self._display_path(path))
         return _status(path, found)
 
     def list(self, path: str) -> builtins.list[FileStatus]:
-        """The direct children sorted by name. A symbolic link is listed as a file: nobody should walk into it.
+        """Return the direct children sorted by name. A symbolic link is listed as a file, so that no walk follows it.
 
         Raises:
             StorageError: the file system failed.
@@ -229,14 +230,14 @@ class LocalFileIO:
         except OSError as error:
             if error.errno in _MISSING:
                 return []
-            raise self._failed(error, "folder could not be listed", path) from error
-        # Compared as bytes, the order of object stores.
+            raise self._storage_error(error, "folder could not be listed", path) from error
+        # Sort by bytes, as object stores do.
         return [_status(join(path, name), stat) for name, stat in sorted(found, key=lambda item: os.fsencode(item[0]))]
 
     # -- writing
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a new file under a name nobody else uses.
+        """Write a new file, whose name no other writer uses.
 
         Raises:
             StorageError: the file system failed, or the name is taken.
@@ -247,12 +248,12 @@ class LocalFileIO:
             if durable:
                 self._sync_folder(os.path.dirname(target))
         except FileExistsError as error:
-            raise taken(self._shown(path)) from error
+            raise taken(self._display_path(path)) from error
         except OSError as error:
-            raise self._failed(error, "file could not be written", path, writing=True) from error
+            raise self._storage_error(error, "file could not be written", path, writing=True) from error
 
     def open_output(self, path: str, *, durable: bool = True) -> OutputFile:
-        """Write a new file piece by piece under a name nobody else uses.
+        """Write a new file piece by piece, whose name no other writer uses.
 
         Raises:
             StorageError: the file system failed, or the name is taken.
@@ -261,9 +262,9 @@ class LocalFileIO:
         try:
             fd = self._open_new(target)
         except FileExistsError as error:
-            raise taken(self._shown(path)) from error
+            raise taken(self._display_path(path)) from error
         except OSError as error:
-            raise self._failed(error, "file could not be written", path, writing=True) from error
+            raise self._storage_error(error, "file could not be written", path, writing=True) from error
         opened = True
 
         def shut() -> None:
@@ -276,18 +277,18 @@ class LocalFileIO:
             try:
                 self._posix.write(fd, data)
             except OSError as error:
-                raise self._failed(error, "file could not be written", path, writing=True) from error
+                raise self._storage_error(error, "file could not be written", path, writing=True) from error
 
         def finish() -> None:
             try:
                 if durable and self._disk.fsync:
                     self._posix.fsync(fd)
-                # Closing can report a write that failed late (network file systems): let it count.
+                # On network file systems only `close` may report that a write failed, so its error counts.
                 shut()
                 if durable:
                     self._sync_folder(os.path.dirname(target))
             except OSError as error:
-                raise self._failed(error, "file could not be written", path, writing=True) from error
+                raise self._storage_error(error, "file could not be written", path, writing=True) from error
 
         def discard() -> None:
             with contextlib.suppress(OSError):
@@ -297,7 +298,7 @@ class LocalFileIO:
         return BufferedOutput(put, finish, discard)
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Replace the file by way of a temporary one.
+        """Write a temporary file and rename it over the target.
 
         Raises:
             StorageError: the file system failed.
@@ -305,35 +306,29 @@ class LocalFileIO:
         target = self._file(path)
         temporary = self._temporary(target)
         try:
-            try:
+            with undo_on_error(lambda: self._unlink_quietly(temporary)):
                 self._write_new(temporary, data, sync=durable)
                 self._posix.replace(temporary, target)
-            except BaseException:  # an interrupt too
-                self._unlink_quietly(temporary)
-                raise
             if durable:
                 self._sync_folder(os.path.dirname(target))
         except OSError as error:
-            raise self._failed(error, "file could not be replaced", path, writing=True) from error
+            raise self._storage_error(error, "file could not be replaced", path, writing=True) from error
 
     def create_exclusive(self, path: str, data: bytes) -> Outcome:
         """Publish the file unless the name is taken.
 
         Raises:
-            StorageError: the file system failed before anything could be visible.
+            StorageError: the file system failed, and it is certain that nothing was written.
         """
         target = self._file(path)
         folder = os.path.dirname(target)
         temporary = self._temporary(target)
         try:
-            try:
+            with undo_on_error(lambda: self._unlink_quietly(temporary)):
                 self._write_new(temporary, data, sync=True)
                 self._settle(folder)
-            except BaseException:  # an interrupt too
-                self._unlink_quietly(temporary)
-                raise
         except OSError as error:
-            raise self._failed(error, "file could not be published", path, writing=True) from error
+            raise self._storage_error(error, "file could not be published", path, writing=True) from error
         try:
             outcome = self._link(temporary, target, data, path)
         finally:
@@ -342,7 +337,7 @@ class LocalFileIO:
             try:
                 self._fsync_dir(folder)
             except OSError as error:
-                # Everybody sees the file, but a power loss may take it back: not an acknowledgement.
+                # Readers see the file, but a power loss could still undo the link, so do not report success.
                 return Unknown(error)
         return outcome
 
@@ -358,13 +353,13 @@ class LocalFileIO:
             self._make_folders(folder)
             self._settle(folder)
         except OSError as error:
-            raise self._failed(error, "folder could not be created", path, writing=True) from error
+            raise self._storage_error(error, "folder could not be created", path, writing=True) from error
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their names, and the names of their folders up to the root survive a power loss.
 
         Raises:
-            NotFoundError: one of them is not there.
+            NotFoundError: one of them does not exist.
             StorageError: the file system failed.
         """
         folders: dict[str, None] = {}
@@ -378,15 +373,17 @@ class LocalFileIO:
                         self._posix.fsync_file(target)
                     folders[os.path.dirname(target)] = None
             except OSError as error:
-                raise self._failed(error, "file could not be synced", path) from error
+                raise self._storage_error(error, "file could not be synced", path) from error
         for folder in folders:
             try:
                 self._sync_folder(folder)
             except OSError as error:
-                raise self._failed(error, "folder could not be synced", os.path.relpath(folder, self._root)) from error
+                raise self._storage_error(
+                    error, "folder could not be synced", os.path.relpath(folder, self._root)
+                ) from error
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine.
+        """Delete a file; do nothing if it does not exist.
 
         Raises:
             InvalidInputError: it is a folder.
@@ -400,12 +397,12 @@ class LocalFileIO:
                 return
             if error.errno in (errno.EISDIR, errno.EPERM) and self._is_folder(target):
                 raise InvalidInputError(
-                    "path is a folder", path=self._shown(path), hint="use delete_dir to remove a folder"
+                    "path is a folder", path=self._display_path(path), hint="use delete_dir to remove a folder"
                 ) from error
-            raise self._failed(error, "file could not be deleted", path, writing=True) from error
+            raise self._storage_error(error, "file could not be deleted", path, writing=True) from error
 
     def delete_dir(self, path: str) -> None:
-        """Remove a folder and all below it, following no symbolic link; a missing one is fine.
+        """Delete a folder and everything below it without following symbolic links; do nothing if it does not exist.
 
         Raises:
             InvalidInputError: the path is the root.
@@ -421,13 +418,13 @@ class LocalFileIO:
                 else:
                     self._posix.unlink(target)
             except OSError as error:
-                # Another one may delete, or still write, below the same folder: look again.
+                # Another process may delete, or still write, below the same folder: try again.
                 if error.errno not in _MISSING | {errno.ENOTEMPTY} or tries_left == 0:
-                    raise self._failed(error, "folder could not be deleted", path, writing=True) from error
+                    raise self._storage_error(error, "folder could not be deleted", path, writing=True) from error
         self._forget(target)
 
     def delete_empty_dir(self, path: str) -> bool:
-        """Remove a folder if nothing is in it; the system call itself refuses any other.
+        """Delete a folder if it is empty; the system call itself refuses to delete any other.
 
         Raises:
             StorageError: the file system failed.
@@ -438,16 +435,16 @@ class LocalFileIO:
         except OSError as error:
             if error.errno in _MISSING | {errno.ENOTEMPTY, errno.EEXIST}:
                 return False
-            raise self._failed(error, "folder could not be deleted", path, writing=True) from error
+            raise self._storage_error(error, "folder could not be deleted", path, writing=True) from error
         self._forget(target)
         return True
 
     def rename_dir(self, source: str, target: str) -> None:
-        """Move a folder by one rename that replaces nothing, then sync the folders that held and hold it.
+        """Move a folder by one rename that replaces nothing, then sync its old and its new parent.
 
         Raises:
-            NotFoundError: there is no such folder.
-            InvalidInputError: one of the two is the root, or one lies inside the other.
+            NotFoundError: the folder does not exist.
+            InvalidInputError: one of the two is the root, or one is inside the other.
             StorageError: the file system failed, or the new name is taken.
         """
         check_move(source, target)
@@ -455,24 +452,26 @@ class LocalFileIO:
         try:
             identity = self._posix.lstat(old).identity
             if not self._is_folder(old):
-                raise not_found(self._shown(source))
+                raise not_found(self._display_path(source))
             self._make_folders(os.path.dirname(new))
             self._settle(os.path.dirname(new))
         except OSError as error:
-            raise self._failed(error, "folder could not be moved", source) from error
+            raise self._storage_error(error, "folder could not be moved", source) from error
         try:
             self._move(old, new)
         except OSError as error:
-            # A network file system repeats a call whose reply was lost and then reports our own folder as in the way.
+            # A network file system may repeat a call whose reply was lost, and then report that our own folder exists.
             if self._owner(identity, new) is not True:
                 if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR) and self._posix_exists(new):
-                    raise taken(self._shown(target)) from error
-                raise self._failed(error, "folder could not be moved", source) from error
+                    raise taken(self._display_path(target)) from error
+                raise self._storage_error(error, "folder could not be moved", source) from error
         try:
             self._sync_folder(os.path.dirname(new))
             self._fsync_dir(os.path.dirname(old))
         except OSError as error:
-            raise self._failed(error, "folder was moved but could not be synced", target, writing=True) from error
+            raise self._storage_error(
+                error, "folder was moved but could not be synced", target, writing=True
+            ) from error
         finally:
             self._forget(old)
             self._forget(new)
@@ -483,19 +482,19 @@ class LocalFileIO:
         except OSError as error:
             if error.errno not in _NO_RENAME:
                 raise
-            # A plain rename replaces nothing but an empty folder, so looking first is enough.
+            # A plain rename can only replace an empty folder, so it is enough to check first.
             if self._posix_exists(new):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
             self._posix.replace(old, new)
 
     def _forget(self, folder: str) -> None:
-        """Drop what is known of a folder that is no longer what it was."""
+        """Drop the cached state of a folder that was moved or deleted."""
         for known in [known for known in self._disk.settled if known == folder or known.startswith(folder + "/")]:
             self._disk.settled.pop(known, None)
         self._inside.clear()
 
     def sub(self, path: str) -> LocalFileIO:
-        """The same storage rooted at a folder below.
+        """Return the same storage with a folder below as its root.
 
         Raises:
             FormatError: the folder is a symbolic link that leads outside the root.
@@ -505,36 +504,36 @@ class LocalFileIO:
         return below
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
-    # -- the gate
+    # -- paths
 
     def _file(self, path: str) -> str:
-        """The absolute path of a file whose folder is known to be inside the root."""
+        """Return the absolute path of a file, after checking that its folder is inside the root."""
         return join(self._folder(parent(file_path(path))), path.rpartition("/")[2])
 
     def _folder(self, path: str) -> str:
-        """The absolute path of a folder that is inside the root, links resolved."""
+        """Return the absolute path of a folder, after checking that it is inside the root with links resolved."""
         absolute = join(self._root, path)
         if path == "" or absolute in self._inside:
             return absolute
         self._check_inside(self._posix.realpath(absolute), path)
         if self._is_folder(absolute):
-            # Only of a folder that is there: a missing one could still become a link.
+            # Remember only existing folders: a missing one could still become a link.
             self._inside.add(absolute)
         return absolute
 
     def _check_inside(self, real: str, path: str) -> None:
         if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
             raise FormatError(
-                "path leads outside the root by a symbolic link",
+                "path leaves the root through a symbolic link",
                 code="path-escape",
-                path=self._shown(path),
-                hint="replace the link by the folder or file itself, or open the place it leads to",
+                path=self._display_path(path),
+                hint="replace the link by the folder or file itself, or open its target",
             )
 
     def _follow(self, target: str, path: str) -> str:
-        """Where a link in the last segment leads, if that is inside the root."""
+        """Return the target of a link in the last segment, after checking that it is inside the root."""
         real = self._posix.realpath(target)
         self._check_inside(real, path)
         return real
@@ -550,10 +549,12 @@ class LocalFileIO:
                 return self._posix.open_read(self._follow(target, path))
         except OSError as error:
             if error.errno == errno.EISDIR:
-                raise not_found(self._shown(path)) from error
+                raise not_found(self._display_path(path)) from error
             if error.errno in (errno.ENODEV, errno.ENXIO):
-                raise FormatError("path is not a regular file", code="not-a-file", path=self._shown(path)) from error
-            raise self._failed(error, "file could not be opened", path) from error
+                raise FormatError(
+                    "path is not a regular file", code="not-a-file", path=self._display_path(path)
+                ) from error
+            raise self._storage_error(error, "file could not be opened", path) from error
 
     def _stat(self, path: str) -> Stat | None:
         target = self._folder("") if path == "" else self._file(path)
@@ -564,7 +565,7 @@ class LocalFileIO:
         except OSError as error:
             if error.errno in _MISSING:
                 return None
-            raise self._failed(error, "file could not be looked up", path) from error
+            raise self._storage_error(error, "file could not be looked up", path) from error
         return found
 
     def _is_folder(self, absolute: str) -> bool:
@@ -576,7 +577,7 @@ class LocalFileIO:
     # -- the order of writes and syncs
 
     def _write_new(self, absolute: str, data: bytes, *, sync: bool) -> None:
-        """Create a file with this content, and its folders; on failure nothing of it is left."""
+        """Create a file with this content, and its folders; if that fails, no file is left."""
         fd = self._open_new(absolute)
         try:
             try:
@@ -584,14 +585,14 @@ class LocalFileIO:
                 if sync and self._disk.fsync:
                     self._posix.fsync(fd)
             finally:
-                # Closing can report a write that failed late (network file systems): let it count.
+                # On network file systems only `close` may report that a write failed, so its error counts.
                 self._posix.close(fd)
         except OSError:
             self._unlink_quietly(absolute)
             raise
 
     def _open_new(self, absolute: str) -> int:
-        # The folder is nearly always there, so try first. It may vanish again while maintenance prunes empty ones.
+        # The folder nearly always exists, so try first. It may vanish again, because maintenance deletes empty folders.
         for tries_left in reversed(range(_FOLDER_TRIES)):
             try:
                 return self._posix.open_new(absolute)
@@ -613,7 +614,7 @@ class LocalFileIO:
                 continue
             self._disk.settled.pop(made, None)
             if not made.startswith(self._disk.top.rstrip("/") + "/"):
-                # At or above the root: nobody syncs these later.
+                # At or above the root: `_settle` stops at the root and would not sync these.
                 self._fsync_dir(os.path.dirname(made))
 
     def _sync_folder(self, folder: str) -> None:
@@ -621,9 +622,9 @@ class LocalFileIO:
         self._settle(folder)
 
     def _settle(self, folder: str) -> None:
-        """Make the names of the folder and of those above it durable, up to the root that was opened.
+        """Sync the names of the folder and of those above it, up to the opened root.
 
-        A folder may have been made by another process that did not sync it yet, so every process syncs each one once.
+        Another process may have created a folder and not synced it yet, so every process syncs each folder once.
         """
         if not self._disk.fsync:
             return
@@ -654,7 +655,7 @@ class LocalFileIO:
         try:
             identity = self._posix.lstat(temporary).identity
         except OSError as error:
-            raise self._failed(error, "file could not be published", path, writing=True) from error
+            raise self._storage_error(error, "file could not be published", path, writing=True) from error
         try:
             self._posix.rename_noreplace(temporary, target)
         except OSError as error:
@@ -664,31 +665,31 @@ class LocalFileIO:
         return Created()
 
     def _create(self, target: str, data: bytes, path: str) -> Outcome:
-        """The last resort: one winner, but readers can see the file before it is complete."""
+        """Create the file directly, as a last resort: it has one winner, but readers can see an incomplete file."""
         try:
             self._write_new(target, data, sync=True)
         except FileExistsError:
             return Exists()
         except OSError as error:
             if self._posix_exists(target):
-                # Torn, and it could not be taken back: whoever finds it must not take it for a commit.
+                # The file is incomplete and could not be deleted. Readers detect that, so the outcome is not certain.
                 return Unknown(error)
-            raise self._failed(error, "file could not be published", path, writing=True) from error
+            raise self._storage_error(error, "file could not be published", path, writing=True) from error
         return Created()
 
     def _judge(self, error: OSError, ours: bool | None, path: str) -> Outcome:
-        """What a failed publish means, given whether the target is our file, another one, or not to be seen."""
+        """Return the outcome of a failed publish, given whether the target is our file, another one, or not visible."""
         if ours:
-            # A network file system repeats a call whose reply was lost and then reports our own file as in the way.
+            # A network file system may repeat a call whose reply was lost, and then report that our own file exists.
             return Created()
         if ours is False or error.errno == errno.EEXIST:
             return Exists()
         if error.errno in _REFUSED:
-            raise self._failed(error, "file could not be published", path, writing=True) from error
+            raise self._storage_error(error, "file could not be published", path, writing=True) from error
         return Unknown(error)
 
     def _owner(self, mine: str | tuple[int, int], target: str) -> bool | None:
-        """Whether the target is our file; None when there is none or it cannot be seen."""
+        """Return whether the target is our file; None if it does not exist or cannot be examined."""
         try:
             identity = self._posix.lstat(mine).identity if isinstance(mine, str) else mine
             return self._posix.lstat(target).identity == identity
@@ -705,7 +706,7 @@ class LocalFileIO:
     def _temporary(self, target: str) -> str:
         folder, name = os.path.split(target)
         ending = f".{self._disk.ids.uuid()}.tmp"
-        # Long names are cut so that the temporary one still fits; the uuid keeps it unique.
+        # Cut long names so that the temporary name still fits; the UUID keeps it unique.
         kept = name.encode()[: SEGMENT_BYTES_MAX - len(ending) - 1].decode(errors="ignore")
         return os.path.join(folder, f".{kept}{ending}")
 
@@ -713,13 +714,13 @@ class LocalFileIO:
         try:
             self._posix.unlink(absolute)
         except OSError:
-            return  # a leftover temporary file is found by orphan cleaning
+            return  # orphan cleaning deletes temporary files that are left behind
 
-    def _shown(self, path: str) -> str:
+    def _display_path(self, path: str) -> str:
         return join(self._root, path)
 
-    def _failed(self, error: OSError, message: str, path: str, *, writing: bool = False) -> TidelakeError:
-        shown = self._shown(path)
+    def _storage_error(self, error: OSError, message: str, path: str, *, writing: bool = False) -> TidelakeError:
+        shown = self._display_path(path)
         if error.errno in _MISSING and not writing:
             return not_found(shown)
         if error.errno == errno.ENAMETOOLONG:

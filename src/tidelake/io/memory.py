@@ -1,7 +1,8 @@
-"""A storage in the memory of the process: for tests, demonstrations and `memory://`.
+"""A storage in the memory of the process, for tests, demonstrations and `memory://`.
 
-It behaves like the others to the letter, so code tested on it is tested: one winner per name, no torn reads, folders
-that come and go with their files. Stores have names in the process, so that `memory://demo` opened twice is one lake.
+It follows the contract of `FileIO` exactly, so that tests on it are meaningful: one winner per name, no incomplete
+reads, folders that exist as long as their files. Stores have names within the process, so that `memory://demo` opened
+twice is the same lake.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class MemoryFileIO:
             self._bind("", _Store("", clock or SystemClock()))
             return
         if not name or "/" in name:
-            raise InvalidInputError("name of a memory store is empty or holds a slash", name=name)
+            raise InvalidInputError("name of a memory store is empty or has a slash", name=name)
         with _NAMED_LOCK:
             store = _NAMED.setdefault(name, _Store(name, clock or SystemClock()))
         self._bind("", store)
@@ -82,7 +83,7 @@ class MemoryFileIO:
 
     @property
     def is_synchronous(self) -> bool:
-        """True: nothing outlives a call."""
+        """True: a call has no effect after it ended."""
         return True
 
     def __repr__(self) -> str:
@@ -90,39 +91,39 @@ class MemoryFileIO:
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
-            "memory storage cannot leave its process", root=self.root, hint="use a folder or an object store"
+            "memory storage cannot be sent to another process", root=self.root, hint="use a folder or an object store"
         )
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
-        """The whole file.
+        """Read the whole file.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             FormatError: it is larger than `limit`.
         """
         data = self._get(path).data
         if limit is not None and len(data) > limit:
-            raise too_large(self._shown(path), len(data), limit)
+            raise too_large(self._display_path(path), len(data), limit)
         return data
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`.
+        """Read exactly `length` bytes from `start`.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
             FormatError: the file ends before that.
         """
         check_range(start, length)
         data = self._get(path).data
         if start + length > len(data):
-            raise truncated(self._shown(path), start, length, len(data))
+            raise truncated(self._display_path(path), start, length, len(data))
         return data[start : start + length]
 
     def open_input(self, path: str) -> InputFile:
         """Open the file for random access.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: the file does not exist.
         """
         return BytesFile(self._get(path).data)
 
@@ -133,7 +134,7 @@ class MemoryFileIO:
             StorageError: the name is taken.
         """
         if isinstance(self.create_exclusive(path, data), Exists):
-            raise taken(self._shown(path))
+            raise taken(self._display_path(path))
 
     def open_output(self, path: str, *, durable: bool = True) -> OutputFile:  # noqa: ARG002 - memory is never durable
         """Write a new file piece by piece; it appears when it is closed.
@@ -142,7 +143,7 @@ class MemoryFileIO:
             StorageError: the name is taken.
         """
         if self.exists(path, folder=False):
-            raise taken(self._shown(path))
+            raise taken(self._display_path(path))
         pieces: list[bytes] = []
         return BufferedOutput(
             lambda data: pieces.append(bytes(data)), lambda: self.write(path, b"".join(pieces)), pieces.clear
@@ -156,7 +157,7 @@ class MemoryFileIO:
         """
         key = self._key(path)
         with self._store.lock:
-            self._put(key, data)
+            self._set_file(key, data)
 
     def create_exclusive(self, path: str, data: bytes) -> Outcome:
         """Publish the file unless the name is taken.
@@ -168,29 +169,29 @@ class MemoryFileIO:
         with self._store.lock:
             if key in self._store.files or key in self._store.folders:
                 return Exists()
-            self._put(key, data)
+            self._set_file(key, data)
             return Created()
 
     def exists(self, path: str, *, folder: bool = True) -> bool:
-        """Whether there is a file, or with `folder` a folder, of this name."""
+        """Return whether a file, or with `folder` a folder, has this name."""
         key = join(self._prefix, normalize(path))
         with self._store.lock:
             return key in self._store.files or (folder and key in self._store.folders)
 
     def status(self, path: str) -> FileStatus:
-        """Size, time and kind of a file or folder.
+        """Return size, time and kind of a file or folder.
 
         Raises:
-            NotFoundError: there is neither.
+            NotFoundError: neither exists.
         """
         with self._store.lock:
             found = self._status(path, join(self._prefix, normalize(path)))
         if found is None:
-            raise not_found(self._shown(path))
+            raise not_found(self._display_path(path))
         return found
 
     def list(self, path: str) -> builtins.list[FileStatus]:
-        """The direct children of a folder sorted by name."""
+        """Return the direct children of a folder sorted by name."""
         key = join(self._prefix, normalize(path))
         with self._store.lock:
             names = sorted(self._store.folders.get(key, ()), key=str.encode)
@@ -209,7 +210,7 @@ class MemoryFileIO:
             self._store.kept.add(key)
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine.
+        """Delete a file; do nothing if it does not exist.
 
         Raises:
             InvalidInputError: it is a folder.
@@ -218,13 +219,13 @@ class MemoryFileIO:
         with self._store.lock:
             if key in self._store.folders:
                 raise InvalidInputError(
-                    "path is a folder", path=self._shown(path), hint="use delete_dir to remove a folder"
+                    "path is a folder", path=self._display_path(path), hint="use delete_dir to remove a folder"
                 )
             if self._store.files.pop(key, None) is not None:
                 self._drop(key)
 
     def delete_empty_dir(self, path: str) -> bool:
-        """Remove a folder if nothing is in it."""
+        """Delete a folder if it is empty, and return whether it was."""
         key = self._key(path)
         with self._store.lock:
             if self._store.folders.get(key, {""}):
@@ -235,7 +236,7 @@ class MemoryFileIO:
             return True
 
     def delete_dir(self, path: str) -> None:
-        """Remove a folder and all below it; a missing one is fine.
+        """Delete a folder and everything below it; do nothing if it does not exist.
 
         Raises:
             InvalidInputError: the path is the root.
@@ -255,11 +256,11 @@ class MemoryFileIO:
                 self._drop(key)
 
     def rename_dir(self, source: str, target: str) -> None:
-        """Move a folder and all below it to a name that is free.
+        """Move a folder and everything below it to a free name.
 
         Raises:
-            NotFoundError: there is no such folder.
-            InvalidInputError: one of the two is the root, or one lies inside the other.
+            NotFoundError: the folder does not exist.
+            InvalidInputError: one of the two is the root, or one is inside the other.
             StorageError: the new name is taken.
         """
         check_move(source, target)
@@ -267,9 +268,9 @@ class MemoryFileIO:
         store = self._store
         with store.lock:
             if old not in store.folders:
-                raise not_found(self._shown(source))
+                raise not_found(self._display_path(source))
             if new in store.files or new in store.folders:
-                raise taken(self._shown(target))
+                raise taken(self._display_path(target))
             self._add_folders(parent(new))
             moved = {name: new + name[len(old) :] for name in (*store.files, *store.folders) if _below(name, old)}
             store.files = {moved.get(name, name): file for name, file in store.files.items()}
@@ -279,23 +280,23 @@ class MemoryFileIO:
             self._drop(old)
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Check that the files are there; memory is never durable.
+        """Check that the files exist; memory is never durable.
 
         Raises:
-            NotFoundError: one of them is not there.
+            NotFoundError: one of them does not exist.
         """
         for path in paths:
             if path:
                 self.status(path)
 
     def sub(self, path: str) -> MemoryFileIO:
-        """The same storage rooted at a folder below."""
+        """Return the same storage with a folder below as its root."""
         below = MemoryFileIO.__new__(MemoryFileIO)
         below._bind(join(self._prefix, normalize(path)), self._store)
         return below
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
     def _key(self, path: str) -> str:
         return join(self._prefix, file_path(path))
@@ -305,7 +306,7 @@ class MemoryFileIO:
         with self._store.lock:
             found = self._store.files.get(key)
         if found is None:
-            raise not_found(self._shown(path))
+            raise not_found(self._display_path(path))
         return found
 
     def _status(self, path: str, key: str) -> FileStatus | None:
@@ -315,9 +316,9 @@ class MemoryFileIO:
             return FileStatus(path, 0, 0, is_dir=True)
         return None
 
-    def _put(self, key: str, data: bytes) -> None:
+    def _set_file(self, key: str, data: bytes) -> None:
         if key in self._store.folders:
-            raise self._in_the_way(key)
+            raise self._name_clash_error(key)
         self._add_folders(parent(key))
         self._store.folders[parent(key)].add(key.rpartition("/")[2])
         self._store.files[key] = _File(bytes(data), self._store.clock.now_ms())
@@ -328,14 +329,14 @@ class MemoryFileIO:
             key = parent(key)
             chain.append(key)
         if blocked := next((name for name in chain if name in self._store.files), None):
-            raise self._in_the_way(blocked)
+            raise self._name_clash_error(blocked)
         for name in chain:
             self._store.folders.setdefault(name, set())
             if name:
                 self._store.folders.setdefault(parent(name), set()).add(name.rpartition("/")[2])
 
     def _drop(self, key: str) -> None:
-        """Take the name out of its folder, and every folder that this leaves empty."""
+        """Remove the name from its folder, and every folder that becomes empty."""
         while key:
             above = parent(key)
             names = self._store.folders.get(above, set())
@@ -345,10 +346,10 @@ class MemoryFileIO:
             self._store.folders.pop(above, None)
             key = above
 
-    def _in_the_way(self, key: str) -> StorageError:
-        return StorageError("file and folder of one name are in each other's way", path=f"memory://{key}")
+    def _name_clash_error(self, key: str) -> StorageError:
+        return StorageError("file and folder cannot have the same name", path=f"memory://{key}")
 
-    def _shown(self, path: str) -> str:
+    def _display_path(self, path: str) -> str:
         return join(self.root, path)
 
 

@@ -1,12 +1,12 @@
 """Amazon S3, Google Cloud Storage and Azure Blob Storage as storage, through `obstore`.
 
-Publishing is a conditional put ("create"): the store itself decides the race. What it cannot decide for us is a lost
-reply. A client that repeats a put whose first reply was lost is told that the object exists, its own object; so puts
-that publish are repeated here and not in the library, every refusal is settled by reading the object back and comparing
-bytes, and what stays in doubt is `Unknown`.
+Publishing is a conditional put ("create"): the store itself decides the race. It cannot decide what happened if a reply
+is lost: a client that repeats a put whose first reply was lost gets the error that the object exists, which is its own
+object. So puts that publish are retried here and not in the library, every refusal is settled by reading the object
+back and comparing bytes, and if doubt remains, the outcome is `Unknown`.
 
-An object appears complete or not at all, and is durable when the put is answered; there is nothing to sync. Folders are
-prefixes: they exist while an object is below them.
+An object appears complete or not at all, and is durable when the put returns; there is nothing to sync. Folders are
+prefixes: they exist while there is an object below them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from tidelake.io.retry import RetryOptions, delays
 from tidelake.io.secrets import Secret, environment_secrets, redact, reveal, scrub, wrap
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-"""The schemes of object stores, each with the store it means."""
+"""The URL schemes of object stores, and the store of each."""
 
 FOLDER_MARKER = ".folder"
 """The empty object that keeps an otherwise empty folder visible."""
 
 PUT_BYTES_MAX = 32 << 20
-"""Larger new files are uploaded in parts, after a look that the name is free."""
+"""Larger new files are uploaded in parts, after checking that the name is free."""
 
 PART_BYTES = 16 << 20
 """Size of a part of an object that is written piece by piece."""
@@ -63,7 +63,7 @@ _DELETE_BATCH = 1_000
 _PUBLISH_RETRY = RetryOptions(delay_min_ms=50, delay_max_ms=1_000, tries_min=1, tries_max=4)
 _STATUS = re.compile(r"status code: (\d{3})")
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "fd00:ec2::254")
-"""Where a machine in a cloud asks for the credentials of its role; a store does so when it knows of no others."""
+"""Hosts that a cloud machine asks for the credentials of its role; a store does so if it has no others."""
 _CREDENTIALS = {
     "s3": "give access_key_id and secret_access_key as storage options, or set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE with boto3 installed; skip_signature=True reads a public bucket",
@@ -78,7 +78,7 @@ _NO_CONDITION = (
 )
 _CLIENT_KEYS = frozenset({"allow_http", "allow_invalid_certificates", "timeout", "connect_timeout", "read_timeout"})
 _OPTION_PREFIX = re.compile(r"^(fs\.)?(s3a?|gs|gcs|azure|abfs)[._]|^fs\.")
-# Names that users of Paimon, Hadoop and the command-line tools know, by what the store calls them.
+# Option names of Paimon, Hadoop and command-line tools, and the store's own name of each.
 _ALIASES = {
     "s3": {
         "access_key": "access_key_id",
@@ -95,7 +95,7 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """What all FileIOs below one opened location share. `once` never repeats a request, `store` repeats safe ones."""
+    """What all FileIOs of one opened bucket share. `once` never retries a request, `store` retries safe ones."""
 
     url: str
     store: Any
@@ -119,7 +119,7 @@ class ObjectStoreFileIO:
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        """Open a bucket; no request is made yet.
+        """Open a bucket without sending a request.
 
         Raises:
             InvalidInputError: the library is not installed, or an option is not known to the store.
@@ -157,22 +157,22 @@ class ObjectStoreFileIO:
         return dict(self._options)
 
     def __repr__(self) -> str:
-        # A debugger may ask while the constructor fails.
+        # A debugger may call this after the constructor failed.
         made = hasattr(self, "_bucket")
         return f"ObjectStoreFileIO({self.root if made else '…'!r}, {redact(getattr(self, '_options', {}))!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Credentials stay: whoever opens the copy has those of its own environment.
+        # Credentials are never pickled: the other process uses those of its own environment.
         plain = {key: value for key, value in self._options.items() if not isinstance(value, Secret)}
         return _reopen, (self._scheme, self._bucket_name, self._prefix, plain)
 
     # -- reading
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
-        """The whole object.
+        """Read the whole object.
 
         Raises:
-            NotFoundError: there is no such object.
+            NotFoundError: the object does not exist.
             FormatError: it is larger than `limit`.
             StorageError: the store failed.
         """
@@ -180,16 +180,16 @@ class ObjectStoreFileIO:
             found = self._bucket.store.get(self._key(path))
             size = found.meta["size"]
             if limit is not None and size > limit:
-                raise too_large(self._shown(path), size, limit)
+                raise too_large(self._display_path(path), size, limit)
             return bytes(found.bytes())
         except self._errors as error:
-            raise self._failed(error, "object could not be read", path) from None
+            raise self._storage_error(error, "object could not be read", path) from None
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`.
+        """Read exactly `length` bytes from `start`.
 
         Raises:
-            NotFoundError: there is no such object.
+            NotFoundError: the object does not exist.
             FormatError: the object ends before that.
             StorageError: the store failed.
         """
@@ -201,24 +201,24 @@ class ObjectStoreFileIO:
             data = bytes(self._bucket.store.get_range(self._key(path), start=start, length=length))
         except self._errors as error:
             if _status_of(error) == 416:
-                raise truncated(self._shown(path), start, length, self.status(path).size) from None
-            raise self._failed(error, "object could not be read", path) from None
+                raise truncated(self._display_path(path), start, length, self.status(path).size) from None
+            raise self._storage_error(error, "object could not be read", path) from None
         if len(data) != length:
-            raise truncated(self._shown(path), start, length, start + len(data))
+            raise truncated(self._display_path(path), start, length, start + len(data))
         return data
 
     def open_input(self, path: str) -> InputFile:
         """Open the object for random access; each read is one request.
 
         Raises:
-            NotFoundError: there is no such object.
+            NotFoundError: the object does not exist.
             StorageError: the store failed.
         """
         size = self._head(path)["size"]
         return RangeFile(size, lambda start, length: self.read_range(path, start, length))
 
     def exists(self, path: str, *, folder: bool = True) -> bool:
-        """Whether there is an object, or with `folder` anything below it, of this name.
+        """Return whether an object has this name, or with `folder` whether any object is below it.
 
         Raises:
             StorageError: the store failed.
@@ -226,19 +226,19 @@ class ObjectStoreFileIO:
         return self._find(path, folder=folder) is not None
 
     def status(self, path: str) -> FileStatus:
-        """Size, time and kind of an object or prefix.
+        """Return size, time and kind of an object or prefix.
 
         Raises:
-            NotFoundError: there is neither.
+            NotFoundError: neither exists.
             StorageError: the store failed.
         """
         found = self._find(path, folder=True)
         if found is None:
-            raise not_found(self._shown(path))
+            raise not_found(self._display_path(path))
         return found
 
     def list(self, path: str) -> builtins.list[FileStatus]:
-        """The objects and prefixes directly below, sorted by name.
+        """Return the objects and prefixes directly below, sorted by name.
 
         Raises:
             StorageError: the store failed.
@@ -247,10 +247,10 @@ class ObjectStoreFileIO:
         try:
             found = self._bucket.store.list_with_delimiter(key or None)
         except self._errors as error:
-            raise self._failed(error, "folder could not be listed", path) from None
+            raise self._storage_error(error, "folder could not be listed", path) from None
         start = len(key) + 1 if key else 0
         folders = {name[start:].rstrip("/") for name in found["common_prefixes"]}
-        # Other tools mark a folder by an object of its own name; that is the folder, not something in it.
+        # Some tools create an object with the name of the folder as a marker; it is not a child of the folder.
         children = [
             FileStatus(join(path, meta["path"][start:]), meta["size"], _millis(meta), is_dir=False)
             for meta in found["objects"]
@@ -262,25 +262,25 @@ class ObjectStoreFileIO:
     # -- writing
 
     def write(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a put is durable
-        """Write a new object under a name nobody else uses.
+        """Write a new object, whose name no other writer uses.
 
         Raises:
             StorageError: the store failed, or the name is taken.
         """
         if len(data) > PUT_BYTES_MAX:
             if self.exists(path, folder=False):
-                raise taken(self._shown(path))
+                raise taken(self._display_path(path))
             self.overwrite(path, data)
             return
         match self.create_exclusive(path, data):
             case Exists():
-                raise taken(self._shown(path))
+                raise taken(self._display_path(path))
             case Unknown(cause):
                 raise StorageError(
-                    "answer to a write was lost",
-                    path=self._shown(path),
+                    "reply to a write was lost",
+                    path=self._display_path(path),
                     reason=_reason(cause, self._bucket.secrets),
-                    hint="the object may be there; nothing refers to it, so write again under a fresh name",
+                    hint="the object may exist, but nothing refers to it: write again under a new name",
                 ) from None
 
     def open_output(self, path: str, *, durable: bool = True) -> OutputFile:  # noqa: ARG002 - a put is durable
@@ -290,11 +290,11 @@ class ObjectStoreFileIO:
             StorageError: the store failed, or the name is taken.
         """
         if self.exists(path, folder=False):
-            raise taken(self._shown(path))
+            raise taken(self._display_path(path))
         return _Upload(self, path).output
 
     def overwrite(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a put is durable
-        """Put the object, whatever was there.
+        """Create or replace the object.
 
         Raises:
             StorageError: the store failed.
@@ -302,13 +302,13 @@ class ObjectStoreFileIO:
         try:
             self._bucket.store.put(self._key(path), data)
         except self._errors as error:
-            raise self._failed(error, "object could not be written", path, writing=True) from None
+            raise self._storage_error(error, "object could not be written", path, writing=True) from None
 
     def create_exclusive(self, path: str, data: bytes) -> Outcome:
         """Publish the object unless the name is taken.
 
         Raises:
-            StorageError: the store refused; certain, nothing was written.
+            StorageError: the store failed, and it is certain that nothing was written.
         """
         key = self._key(path)
         doubt: BaseException | None = None
@@ -333,11 +333,11 @@ class ObjectStoreFileIO:
                 break
             self._bucket.clock.sleep(wait)
         if doubt is not None:
-            return Unknown(StorageError("answer to a publish was lost", reason=_reason(doubt, self._bucket.secrets)))
-        raise self._failed(failure, "object could not be published", path, writing=True) from None
+            return Unknown(StorageError("reply to a publish was lost", reason=_reason(doubt, self._bucket.secrets)))
+        raise self._storage_error(failure, "object could not be published", path, writing=True) from None
 
     def make_dir(self, path: str) -> None:
-        """Make sure that the folder shows in listings, by an empty object in it.
+        """Make sure that the folder appears in listings, by an empty object in it.
 
         Raises:
             StorageError: the store failed.
@@ -346,7 +346,7 @@ class ObjectStoreFileIO:
             self.overwrite(join(path, FOLDER_MARKER), b"")
 
     def delete(self, path: str) -> None:
-        """Remove an object; a missing one is fine.
+        """Delete an object; do nothing if it does not exist.
 
         Raises:
             StorageError: the store failed.
@@ -354,7 +354,7 @@ class ObjectStoreFileIO:
         self._delete_keys([self._key(path)], path)
 
     def delete_dir(self, path: str) -> None:
-        """Remove all objects below the prefix; none is fine.
+        """Delete all objects below the prefix, if there are any.
 
         Raises:
             InvalidInputError: the path is the root.
@@ -364,35 +364,35 @@ class ObjectStoreFileIO:
         try:
             keys = [meta["path"] for batch in self._bucket.store.list(key, chunk_size=_DELETE_BATCH) for meta in batch]
         except self._errors as error:
-            raise self._failed(error, "folder could not be listed", path) from None
+            raise self._storage_error(error, "folder could not be listed", path) from None
         for start in range(0, len(keys), _DELETE_BATCH):
             self._delete_keys(keys[start : start + _DELETE_BATCH], path)
 
     def rename_dir(self, source: str, target: str) -> None:
-        """Refused: an object store copies and deletes one object at a time, and a commit in between would be lost.
+        """Refuse: an object store copies and deletes objects one by one, and a commit in between would be lost.
 
         Raises:
             UnsupportedError: always (`rename-not-atomic`).
-            InvalidInputError: one of the two is the root, or one lies inside the other.
+            InvalidInputError: one of the two is the root, or one is inside the other.
         """
         check_move(source, target)
         raise UnsupportedError(
             "object store cannot move a folder in one step",
             code="rename-not-atomic",
-            source=self._shown(source),
-            target=self._shown(target),
-            hint="write the rows into a new table and drop the old one when nobody uses it",
+            source=self._display_path(source),
+            target=self._display_path(target),
+            hint="write the rows into a new table, and drop the old one when nothing uses it any more",
         )
 
     def delete_empty_dir(self, path: str) -> bool:
-        """Nothing to do: a prefix without objects is no folder."""
+        """Return whether the folder is empty: a prefix without objects does not exist, so nothing has to be deleted."""
         return not self.exists(file_path(path))
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Nothing to do: an answered put is durable."""
+        """Do nothing: a put is durable when it returns."""
 
     def sub(self, path: str) -> ObjectStoreFileIO:
-        """The same bucket rooted at a prefix below."""
+        """Return the same bucket with a prefix below as its root."""
         below = ObjectStoreFileIO.__new__(ObjectStoreFileIO)
         below._options = self._options
         below._scheme = self._scheme
@@ -405,8 +405,8 @@ class ObjectStoreFileIO:
 
     @property
     def _errors(self) -> tuple[type[BaseException], ...]:
-        # Besides its own tree the library raises built-in errors for missing objects, refused arguments and what a
-        # store cannot do.
+        # Besides its own exceptions the library raises built-in ones for missing objects, invalid arguments and
+        # operations that a store does not support.
         return (self._bucket.exceptions.BaseError, OSError, ValueError, NotImplementedError)
 
     def _key(self, path: str) -> str:
@@ -416,7 +416,7 @@ class ObjectStoreFileIO:
         try:
             return self._bucket.store.head(self._key(path))
         except self._errors as error:
-            raise self._failed(error, "object could not be looked up", path) from None
+            raise self._storage_error(error, "object could not be looked up", path) from None
 
     def _find(self, path: str, *, folder: bool) -> FileStatus | None:
         if normalize(path):
@@ -426,18 +426,18 @@ class ObjectStoreFileIO:
             except FileNotFoundError:
                 pass
             except self._errors as error:
-                raise self._failed(error, "object could not be looked up", path) from None
+                raise self._storage_error(error, "object could not be looked up", path) from None
         if not folder:
             return None
         key = join(self._prefix, path)
         try:
             below = next(iter(self._bucket.store.list(key or None, chunk_size=1)), ())
         except self._errors as error:
-            raise self._failed(error, "folder could not be listed", path) from None
+            raise self._storage_error(error, "folder could not be listed", path) from None
         return FileStatus(path, 0, 0, is_dir=True) if below or not path else None
 
     def _settle(self, key: str, data: bytes) -> Outcome | None:
-        """Whose object has the name: ours, another's, or (None) nobody's that can be seen."""
+        """Return whether the object with this name is ours or another writer's; None if it cannot be read."""
         try:
             found = self._bucket.store.get(key)
             same = found.meta["size"] == len(data) and bytes(found.bytes()) == data
@@ -446,7 +446,7 @@ class ObjectStoreFileIO:
         return Created() if same else Exists()
 
     def _is_conflict(self, error: BaseException) -> bool:
-        """A refusal because of another object or another request; only a look at the object tells which."""
+        """Return whether the store refused because of another object or another request; only a read shows which."""
         exceptions = self._bucket.exceptions
         return isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError)
 
@@ -454,20 +454,20 @@ class ObjectStoreFileIO:
         try:
             self._bucket.store.delete(keys)
         except FileNotFoundError:
-            # Some stores mind a missing object and may have stopped at it.
+            # Some stores fail on a missing object and may not have deleted those after it.
             if len(keys) > 1:
                 for key in keys:
                     self._delete_keys([key], path)
         except self._errors as error:
-            raise self._failed(error, "object could not be deleted", path, writing=True) from None
+            raise self._storage_error(error, "object could not be deleted", path, writing=True) from None
 
-    def _shown(self, path: str) -> str:
+    def _display_path(self, path: str) -> str:
         return join(self.root, path)
 
-    def _failed(self, error: BaseException, message: str, path: str, *, writing: bool = False) -> TidelakeError:
+    def _storage_error(self, error: BaseException, message: str, path: str, *, writing: bool = False) -> TidelakeError:
         if isinstance(error, TidelakeError):
             return error
-        shown = self._shown(path)
+        shown = self._display_path(path)
         no_bucket = "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
         if isinstance(error, FileNotFoundError) and not writing and not no_bucket:
             return not_found(shown)
@@ -486,7 +486,7 @@ class ObjectStoreFileIO:
 
 
 class _Upload:
-    """One object on its way: held in memory while it is small, in parts from then on."""
+    """An object that is being written: buffered in memory while it is small, then uploaded in parts."""
 
     def __init__(self, io: ObjectStoreFileIO, path: str) -> None:
         self._io = io
@@ -494,9 +494,9 @@ class _Upload:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._parts: Any = None
-        self.output = BufferedOutput(self._put, self._finish, self._discard)
+        self.output = BufferedOutput(self._add_piece, self._finish, self._discard)
 
-    def _put(self, data: bytes | memoryview) -> None:
+    def _add_piece(self, data: bytes | memoryview) -> None:
         self._held.append(bytes(data))
         self._held_bytes += len(self._held[-1])
         if self._held_bytes > PART_BYTES:
@@ -512,7 +512,7 @@ class _Upload:
                 self._parts = open_writer(bucket.store, key, buffer_size=PART_BYTES, max_concurrency=4)
             self._parts.write(data)
         except self._io._errors as error:
-            raise self._io._failed(error, "object could not be written", self._path, writing=True) from None
+            raise self._io._storage_error(error, "object could not be written", self._path, writing=True) from None
 
     def _finish(self) -> None:
         if self._parts is None:
@@ -522,13 +522,13 @@ class _Upload:
         try:
             self._parts.close()
         except self._io._errors as error:
-            raise self._io._failed(error, "object could not be written", self._path, writing=True) from None
+            raise self._io._storage_error(error, "object could not be written", self._path, writing=True) from None
 
     def _discard(self) -> None:
         self._held = []
         if self._parts is None:
             return
-        # Parts that are never put together stay in the bucket and are paid for: put them together, then delete.
+        # Parts of an upload that is never completed stay in the bucket and cost money, so complete it, then delete.
         with contextlib.suppress(*self._io._errors):
             self._parts.close()
         with contextlib.suppress(StorageError):
@@ -568,7 +568,7 @@ def _open_stores(
 
 
 def _profile(config: dict[str, object]) -> dict[str, Any]:
-    """Take a profile of AWS out of the settings and make it what gives the store its credentials."""
+    """Remove the AWS profile from the settings and return it as the store's credential provider."""
     wanted = aws.is_wanted(config, os.environ)
     named = [config.pop(name) for name in (aws.PROFILE, f"aws_{aws.PROFILE}") if name in config]
     found = aws.find_profile(str(named[0]) if named else None) if wanted else None
@@ -584,10 +584,10 @@ def _no_retry() -> dict[str, object]:
 
 
 def _configure(kind: str, options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """Options by the names of the library: for the store, and for its HTTP client."""
+    """Translate options to the library's names: those of the store, and those of its HTTP client."""
     config: dict[str, object] = {}
     client: dict[str, object] = {}
-    if _truth(os.environ.get("AWS_ALLOW_HTTP", "")):
+    if _parse_bool(os.environ.get("AWS_ALLOW_HTTP", "")):
         client["allow_http"] = True
     for given, value in options.items():
         name = _OPTION_PREFIX.sub("", given.lower()).replace("-", "_").replace(".", "_")
@@ -595,9 +595,9 @@ def _configure(kind: str, options: Mapping[str, object]) -> tuple[dict[str, obje
         if name.removeprefix("aws_") in _CLIENT_KEYS:
             name = name.removeprefix("aws_")
         if name == "path_style_access":
-            config["virtual_hosted_style_request"] = not _truth(value)
+            config["virtual_hosted_style_request"] = not _parse_bool(value)
         elif name in _CLIENT_KEYS:
-            client[name] = _truth(value) if name.startswith("allow") else str(value)
+            client[name] = _parse_bool(value) if name.startswith("allow") else str(value)
         else:
             config[name] = value if isinstance(value, bool) else str(value)
     if str(config.get("endpoint", "")).startswith("http://"):
@@ -605,7 +605,7 @@ def _configure(kind: str, options: Mapping[str, object]) -> tuple[dict[str, obje
     return config, client
 
 
-def _truth(value: object) -> bool:
+def _parse_bool(value: object) -> bool:
     return value if isinstance(value, bool) else str(value).strip().lower() in ("true", "1", "yes")
 
 
@@ -615,7 +615,7 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Whether the error proves that the store did not write: an answer, and one that says no."""
+    """Return whether the error proves that the store did not write the object."""
     status = _status_of(error)
     if status is not None:
         return status == 501 or (400 <= status < 500 and status not in (408, 409, 412, 425, 429))
@@ -623,17 +623,17 @@ def _is_certain(error: BaseException) -> bool:
 
 
 def _was_not_sent(error: BaseException) -> bool:
-    """Whether no connection was made, so that the store never saw the request."""
+    """Return whether no connection was made, so that the store never got the request."""
     return "kind: Connect" in str(error) or _asked_for_credentials(error)
 
 
 def _asked_for_credentials(error: BaseException) -> bool:
-    """Whether it was the machine that was asked for credentials, and not the store that was asked for an object."""
+    """Return whether the request that failed was to the machine's credential service, not to the store."""
     return any(place in str(error) for place in _METADATA)
 
 
 def _reason(error: BaseException, secrets: tuple[Secret, ...]) -> str:
-    """The first line of what the library said, without credentials."""
+    """Return the first line of the library's message, without credentials."""
     text = str(error).strip()
     return scrub(text.splitlines()[0] if text else type(error).__name__, secrets)[:500]
 

@@ -1,7 +1,7 @@
-"""From a location as users write it to an open storage.
+"""Opens the storage at a location, which is a folder or a URL.
 
-A location is a folder or a URL. It never holds a credential: those go into the storage options, where they are wrapped
-before anything can print them.
+A location never contains credentials: those go into the storage options, where they are wrapped before anything can
+print them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _KNOWN = "a folder, file://, memory://, s3://, gs://, az://"
 def open_fileio(
     location: str | os.PathLike[str], storage: Mapping[str, object] | None = None, env: Env | None = None
 ) -> FileIO:
-    """Open the storage at a location; nothing is read or written yet.
+    """Open the storage at a location without reading or writing anything.
 
     Args:
         location: a folder, `file:///folder`, `s3://bucket/path`, `gs://bucket/path`, `az://container/path`,
-            `memory://name`; a bare `memory://` is a fresh private store.
-        storage: options of the store: credentials, endpoint, region; of a folder only `durability` (`fsync`, `none`).
-        env: where clock and identifiers come from; by default from the machine.
+            `memory://name`; a bare `memory://` is a new private store.
+        storage: options of the store: credentials, endpoint, region; for a folder only `durability` (`fsync`, `none`).
+        env: the clock and identifiers to use; by default those of the machine.
 
     Raises:
         InvalidInputError: the location or an option is not valid, or an extra is not installed.
@@ -41,7 +41,7 @@ def open_fileio(
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError("location is empty or not text", hint=f"use {_KNOWN}")
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
-        raise InvalidInputError("location holds a control character", hint=f"use {_KNOWN}")
+        raise InvalidInputError("location has a control character", hint=f"use {_KNOWN}")
     options = dict(storage or {})
     if text[:5].lower() == "file:":
         return _open_folder(_folder_of_url(text), options, env)
@@ -57,31 +57,31 @@ def open_fileio(
 
 
 def reopening(io: FileIO) -> tuple[str, dict[str, object]]:
-    """The location and the options with which another process opens the same storage.
+    """Return the location and the options with which another process can open the same storage.
 
     Raises:
-        InvalidInputError: it lives in this process alone.
+        InvalidInputError: the storage exists in this process only.
     """
     if isinstance(io, LocalFileIO):
         return io.root, {"durability": io.durability}
     if isinstance(io, ObjectStoreFileIO):
         return io.root, io.storage_options
     raise InvalidInputError(
-        "storage lives in this process and no other can read it",
+        "storage exists in this process only, so no other can open it",
         location=io.root,
         hint="put the lake into a folder or an object store",
     )
 
 
 def _folder_of_url(url: str) -> str:
-    """The folder of `file:///folder`, also in the form `file:/folder` that Java writes."""
+    """Return the folder of `file:///folder`, or of `file:/folder`, which is how Java writes it."""
     rest = url[5:]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            # Without what stands before it, which may be a password.
+            # Drop what is before the host, which may be a password.
             host = host.rpartition("@")[2]
-            raise InvalidInputError("file location names a host", host=host, hint="use file:///folder")
+            raise InvalidInputError("file location has a host", host=host, hint="use file:///folder")
         rest = slash + path
     folder = unquote(rest)
     if not folder.startswith("/") or "\0" in folder:
@@ -101,7 +101,7 @@ def _open_memory(rest: str, options: dict[str, object], env: Env | None) -> File
     _refuse_rest(options, "none")
     name, _, path = rest.partition("/")
     if "@" in name:
-        raise _holds_credentials("memory")
+        raise _credentials_error("memory")
     store = MemoryFileIO(name or None, clock=env.clock if env else None)
     return store.sub(path.strip("/")) if path.strip("/") else store
 
@@ -112,9 +112,9 @@ def _open_bucket(scheme: str, rest: str, options: dict[str, object], env: Env | 
         place, _, host = place.partition("@")
         options.setdefault("account_name", host.partition(".")[0])
     if "@" in place or "?" in rest or "#" in rest:
-        raise _holds_credentials(scheme)
+        raise _credentials_error(scheme)
     if not place:
-        raise InvalidInputError("location names no bucket", scheme=scheme, hint=f"use {scheme}://bucket/path")
+        raise InvalidInputError("location has no bucket", scheme=scheme, hint=f"use {scheme}://bucket/path")
     return ObjectStoreFileIO(
         scheme,
         place,
@@ -125,15 +125,15 @@ def _open_bucket(scheme: str, rest: str, options: dict[str, object], env: Env | 
     )
 
 
-def _holds_credentials(scheme: str) -> InvalidInputError:
-    # Not shown: what is wrong with it may be that it holds a password.
+def _credentials_error(scheme: str) -> InvalidInputError:
+    # Do not show the location, because it may contain a password.
     return InvalidInputError(
-        "location holds credentials or parameters", scheme=scheme, hint="give credentials as storage options"
+        "location has credentials or parameters", scheme=scheme, hint="give credentials as storage options"
     )
 
 
 def _refuse_rest(options: Mapping[str, object], known: str) -> None:
     if options:
         raise InvalidInputError(
-            "storage option does not apply to this location", option=min(options), hint=f"known here: {known}"
+            "storage option does not apply to this location", option=min(options), hint=f"valid here: {known}"
         )

@@ -1,10 +1,9 @@
-"""The few calls of a POSIX file system that the local storage is made of.
+"""The POSIX file system calls that the local storage uses, as a port.
 
-`LocalFileIO` decides the order of writes, syncs and links; this port only carries them out, one system call each. So
-the order that runs in production is the order that runs over a disk which forgets what was not synced
-(`testing.unsynced`).
+`LocalFileIO` decides the order of writes, syncs and links; this port executes them, one system call each. So tests run
+the order of production over a disk that forgets everything that was not synced (`testing.unsynced`).
 
-Every call takes absolute paths, raises plain `OSError` with its errno, and follows no symbolic link in the last
+Every call takes absolute paths, raises plain `OSError` with its errno, and does not follow a symbolic link in the last
 segment.
 """
 
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from tidelake.cleanup import undo_on_error
 from tidelake.io.fileio import InputFile
 
 _AT_FDCWD = -100
@@ -31,7 +31,7 @@ _READ_BYTES_MAX = 1 << 30
 
 
 class Kind(Enum):
-    """What a name stands for."""
+    """What has a name."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What the file system says of a name. `identity` is equal for two names of one file."""
+    """The status of a name. Two names of one file have the same `identity`."""
 
     size: int
     modified_ms: int
@@ -50,7 +50,7 @@ class Stat:
 
 
 class Posix(Protocol):
-    """A file system by its calls."""
+    """The calls of a file system."""
 
     def open_new(self, path: str) -> int:
         """Create a file that must not exist and open it for writing."""
@@ -77,10 +77,10 @@ class Posix(Protocol):
         """Give the file a second name that must not exist."""
 
     def rename_noreplace(self, source: str, target: str) -> None:
-        """Rename to a name that must not exist; ENOSYS or EINVAL where that cannot be had."""
+        """Rename to a name that must not exist; ENOSYS or EINVAL if the file system cannot do that."""
 
     def replace(self, source: str, target: str) -> None:
-        """Rename, replacing what has the name."""
+        """Rename; replace what has the name."""
 
     def unlink(self, path: str) -> None:
         """Remove a name of a file."""
@@ -89,19 +89,19 @@ class Posix(Protocol):
         """Create a folder in an existing one."""
 
     def lstat(self, path: str) -> Stat:
-        """What the name stands for."""
+        """Return the status of a name."""
 
     def scandir(self, path: str) -> list[tuple[str, Stat]]:
-        """The names in a folder, in any order; names that vanish meanwhile are left out."""
+        """Return the names in a folder, in any order; names that vanish while it runs are left out."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and all below it; links are removed, not followed."""
+        """Remove a folder and everything below it; links are removed, not followed."""
 
     def remove_empty(self, path: str) -> None:
-        """Remove a folder that nothing is in."""
+        """Remove an empty folder."""
 
     def realpath(self, path: str) -> str:
-        """The path with all links resolved as far as it exists."""
+        """Return the path with all links resolved, as far as it exists."""
 
 
 class OsFile(io.FileIO):
@@ -117,7 +117,7 @@ class OsFile(io.FileIO):
             return self.readall()
         if size <= _READ_BYTES_MAX:
             return super().read(size) or b""
-        # One system call gives at most 2 GiB and no more than it likes; Arrow takes a short read for damage.
+        # One system call returns at most 2 GiB, and may return less; Arrow treats a short read as damage.
         chunks = []
         while size > 0 and (chunk := super().read(min(size, _READ_BYTES_MAX))):
             chunks.append(chunk)
@@ -148,18 +148,15 @@ class RealPosix:
 
     def open_read(self, path: str) -> InputFile:
         """Open a regular file."""
-        # Non-blocking, because opening a named pipe left in a table's folder would wait for ever.
+        # Non-blocking, because opening a named pipe in a table's folder would wait for ever.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with undo_on_error(lambda: os.close(fd)):
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not stat.S_ISREG(mode):
                 raise OSError(errno.ENODEV, "not a regular file")
             return OsFile(fd, "rb", closefd=True)
-        except BaseException:
-            os.close(fd)
-            raise
 
     def fsync_file(self, path: str) -> None:
         """Make the content of an existing file survive a power loss."""
@@ -170,7 +167,7 @@ class RealPosix:
         try:
             self._fsync_opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            # Some network file systems know no sync of folders: there names are durable once the call returned.
+            # Some network file systems cannot sync folders; on those, names are durable when a call returns.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
 
@@ -188,7 +185,7 @@ class RealPosix:
             raise OSError(number, os.strerror(number))
 
     def replace(self, source: str, target: str) -> None:
-        """Rename, replacing what has the name."""
+        """Rename; replace what has the name."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
@@ -200,11 +197,11 @@ class RealPosix:
         os.mkdir(path)
 
     def lstat(self, path: str) -> Stat:
-        """What the name stands for."""
+        """Return the status of a name."""
         return _stat(os.lstat(path))
 
     def scandir(self, path: str) -> list[tuple[str, Stat]]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -215,15 +212,15 @@ class RealPosix:
         return found
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and all below it."""
+        """Remove a folder and everything below it."""
         shutil.rmtree(path)
 
     def remove_empty(self, path: str) -> None:
-        """Remove a folder that nothing is in."""
+        """Remove an empty folder."""
         os.rmdir(path)
 
     def realpath(self, path: str) -> str:
-        """The path with all links resolved as far as it exists."""
+        """Return the path with all links resolved, as far as it exists."""
         return os.path.realpath(path)
 
     def _fsync_opened(self, path: str, flags: int) -> None:

@@ -1,7 +1,7 @@
-"""How long to wait before trying again: exponential back-off with full jitter, as a pure sequence of delays.
+"""Retry delays: exponential back-off with full jitter, as a pure sequence.
 
-Full jitter spreads losers of one race evenly, so that they do not meet again at the next one. The sequence gives up
-only when the time is used up *and* enough tries were made: a slow storage gets its tries, a fast one its time.
+Full jitter spreads the losers of a race evenly, so that they do not collide again. The sequence ends only when the time
+is up *and* enough tries were made: a slow storage gets its minimum number of tries, a fast one the full time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelake.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """Bounds of the back-off. `tries_max` is a hard stop for who asked for one; tries include the first."""
+    """The bounds of the back-off. `tries_max` is an optional hard limit; tries include the first."""
 
     delay_min_ms: int = 50
     delay_max_ms: int = 2_000
@@ -34,12 +34,12 @@ class RetryOptions:
 def delays(
     options: RetryOptions, rand: Callable[[], float], elapsed_ms: Callable[[], float] | None = None
 ) -> Iterator[float]:
-    """The seconds to wait before the second, third, … try; it ends when it is time to give up.
+    """Yield the seconds to wait before the second, third, … try; end when it is time to give up.
 
     Args:
         options: the bounds.
-        rand: numbers from 0 to 1, one per delay.
-        elapsed_ms: milliseconds since the first try; without it the delays themselves are added up.
+        rand: returns numbers from 0 to 1, one per delay.
+        elapsed_ms: returns milliseconds since the first try; without it the delays are added up.
     """
     slept_ms = 0.0
     ceiling_ms = float(options.delay_min_ms)

@@ -1,8 +1,8 @@
-"""Credentials that cannot be shown by accident.
+"""Keeps credentials from being shown by accident.
 
-Storage options arrive as plain text and are wrapped at once: a value whose key sounds like a credential becomes a
-`Secret`, which prints as stars, refuses to be pickled, and gives its text only to who asks by `reveal`. Text from
-libraries passes `scrub` before it reaches an error message.
+Storage options arrive as plain text and are wrapped at once: a value whose key looks like a credential becomes a
+`Secret`, which prints as stars, cannot be pickled, and returns its text only from `reveal`. Messages of libraries pass
+`scrub` before they become part of an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelake.errors import InvalidInputError
 
 MASK = "***"
 _LONG = 8
-"""Characters of a secret that is masked wherever it stands."""
+"""The length from which on a secret is masked even inside of words."""
 
 _SENSITIVE = re.compile(
     r"secret|token|passw(or)?d|passphrase|pwd|credential|bearer|authori[sz]ation|signature|\bsig\b"
@@ -36,7 +36,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one library call that needs it."""
+        """Return the text, for the one library call that needs it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -62,18 +62,18 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
-            "secret cannot be pickled", hint="hand storage options to the other process by a channel of their own"
+            "secret cannot be pickled", hint="send storage options to the other process by another channel"
         )
 
 
 def is_sensitive(key: str) -> bool:
-    """Whether the value of this option may be a credential."""
+    """Return whether the value of this option may be a credential."""
     return _SENSITIVE.search(key) is not None
 
 
 def wrap(options: Mapping[str, object]) -> dict[str, object]:
-    """A copy in which every value with a sensitive key is a `Secret`."""
-    # A switch is no secret, whatever its name (`skip_signature`).
+    """Return a copy in which every value with a sensitive key is a `Secret`."""
+    # A boolean is never a secret, whatever its name (`skip_signature`).
     return {
         key: Secret(str(value)) if is_sensitive(key) and not isinstance(value, Secret | bool) else value
         for key, value in options.items()
@@ -81,12 +81,12 @@ def wrap(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def reveal(options: Mapping[str, object]) -> dict[str, object]:
-    """A copy with the secrets in plain text, for the one library call that needs them."""
+    """Return a copy with the secrets in plain text, for the one library call that needs them."""
     return {key: value.reveal() if isinstance(value, Secret) else value for key, value in options.items()}
 
 
 def environment_secrets() -> tuple[Secret, ...]:
-    """What variables of the environment hold that a library may use and repeat in its messages."""
+    """Return the credentials in environment variables, which a library may use and repeat in its messages."""
     stores = ("AWS_", "GOOGLE_", "AZURE_")
     return tuple(
         Secret(value) for key, value in os.environ.items() if key.startswith(stores) and is_sensitive(key) and value
@@ -94,23 +94,23 @@ def environment_secrets() -> tuple[Secret, ...]:
 
 
 def redact(options: Mapping[str, object]) -> dict[str, str]:
-    """A copy fit to be shown."""
+    """Return a copy that can be shown."""
     return {
-        key: scrub(str(value)) if isinstance(value, bool) or not _hidden(key, value) else MASK
+        key: scrub(str(value)) if isinstance(value, bool) or not _is_hidden(key, value) else MASK
         for key, value in options.items()
     }
 
 
-def _hidden(key: str, value: object) -> bool:
+def _is_hidden(key: str, value: object) -> bool:
     return is_sensitive(key) or isinstance(value, Secret)
 
 
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
-    """The text without these secrets, without user names in URLs and without values of URL parameters."""
+    """Mask these secrets in a text, and user names and parameter values in its URLs."""
     for hidden in sorted({secret.reveal() for secret in secrets}, key=len, reverse=True):
         if len(hidden) >= _LONG:
             text = text.replace(hidden, MASK)
         elif hidden:
-            # A short one is part of many words that say nothing of it, and masking those would tell its letters.
+            # A short secret is part of many unrelated words, and masking it inside of them would reveal its letters.
             text = re.sub(rf"(?<!\w){re.escape(hidden)}(?!\w)", MASK, text)
     return _QUERY.sub(rf"\1={MASK}", _USERINFO.sub(f"{MASK}@", text))

@@ -1,8 +1,8 @@
-"""Does this storage have create-exclusive, or does it only say so?
+"""Tests whether a storage really creates files exclusively.
 
-Everything rests on one promise of the storage, so it is tried before the first commit: racing creates of one scratch
-name, exactly one of which may win, with its bytes intact. A store that ignores the condition (some that only resemble
-S3 do) is found out here, before two writers overwrite each other's snapshot.
+Every commit depends on this, so it is tested before the first one: several threads create one scratch file at once, and
+exactly one of them may win, with its bytes intact. A store that ignores the condition (some S3-compatible stores do) is
+detected here, before two writers overwrite each other's snapshot.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _passed: set[tuple[str, str]] = set()
 
 
 def probe_create_exclusive(io: FileIO, *, ids: Ids | None = None, racers: int = 10, again: bool = False) -> None:
-    """Race for one scratch name; silent when exactly one wins. A pass is remembered for the location.
+    """Let threads race to create one scratch file. A location that passed is not tested again.
 
     Args:
-        io: the storage; the scratch file is made in its root and removed.
-        ids: where the scratch name comes from.
-        racers: how many create at once.
-        again: probe even if this location passed before.
+        io: the storage; the scratch file is created in its root and deleted.
+        ids: the source of the scratch name.
+        racers: the number of threads.
+        again: test even if this location passed before.
 
     Raises:
-        StorageError: the storage lets several writers win (`no-exclusive-create`), or failed.
+        StorageError: not exactly one writer won (`no-exclusive-create`), or the storage failed.
     """
     key = (type(io).__name__, io.root)
     if key in _passed and not again:
@@ -40,17 +40,17 @@ def probe_create_exclusive(io: FileIO, *, ids: Ids | None = None, racers: int = 
         outcomes = _race(io, path, payloads)
         content = io.read(path, limit=1_024)
     except NotFoundError as error:
-        raise _unfit(io, "created file cannot be read back") from error
+        raise _unfit_error(io, "created file cannot be read back") from error
     finally:
         io.delete(path)
     winners = [payload for payload, outcome in zip(payloads, outcomes, strict=True) if isinstance(outcome, Created)]
     doubtful = [payload for payload, outcome in zip(payloads, outcomes, strict=True) if isinstance(outcome, Unknown)]
     if len(winners) > 1:
-        raise _unfit(io, "several writers created one name", winners=len(winners))
+        raise _unfit_error(io, "several writers created one name", winners=len(winners))
     if winners and content != winners[0]:
-        raise _unfit(io, "created file was replaced")
+        raise _unfit_error(io, "created file was replaced")
     if not winners and content not in doubtful:
-        raise _unfit(io, "no writer created the name")
+        raise _unfit_error(io, "no writer created the name")
     _passed.add(key)
 
 
@@ -64,7 +64,7 @@ def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
 
     if len(payloads) == 1:
         return [io.create_exclusive(path, payloads[0])]
-    executor = ThreadExecutor(len(payloads), waits=False)  # those at the barrier end only after `abort`
+    executor = ThreadExecutor(len(payloads), waits=False)  # threads at the barrier end only after `abort`
     try:
         return executor.map(create, payloads)
     except RuntimeError as error:
@@ -72,15 +72,15 @@ def _race(io: FileIO, path: str, payloads: list[bytes]) -> list[Outcome]:
             "threads could not be started",
             root=io.root,
             cause=str(error),
-            hint="raise the limit of threads or of memory of this process",
+            hint="raise the thread or memory limit of this process",
         ) from error
     finally:
-        # Without all of them nobody would pass the barrier, and closing would wait for ever.
+        # If a thread could not be started, no other passes the barrier, and closing would wait for ever.
         start.abort()
         executor.close()
 
 
-def _unfit(io: FileIO, found: str, **facts: object) -> StorageError:
+def _unfit_error(io: FileIO, found: str, **facts: object) -> StorageError:
     return StorageError(
         "storage cannot create a file exclusively, so concurrent commits would be lost",
         code="no-exclusive-create",

@@ -1,11 +1,12 @@
 """Numbered versions in a folder, each created once: `snapshot-1, snapshot-2, …` and `schema-0, schema-1, …`.
 
-"Create version N if absent" is written here and nowhere else; who uses it adds only the codec of the document. The
-existence of a version *is* its commit, and versions are never edited.
+"Create version N if absent" is implemented here and nowhere else; its users add only the codec of the document. A
+version is committed if and only if it exists, and versions are never edited.
 
-`LATEST` and `EARLIEST` are hints. A hint is believed only after looking: its version exists and its neighbour does not.
-A stale, empty, broken or missing hint changes the speed of an answer, never the answer. Versions go from the lowest on:
-one that is there after the look at those above it was the highest at that look, however many came and went meanwhile.
+`LATEST` and `EARLIEST` are hints. A hint is used only after a check: its version exists and the next one does not. A
+stale, empty, broken or missing hint makes an answer slower, never wrong. Versions are deleted from the lowest on: if a
+version exists after the check of those above it, it was the highest at that moment, whatever was created or deleted
+while the check ran.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ _HINT_TRIES = 3
 _HINT_PAUSE_S = 0.001
 _STEPS_MAX = 8
 _LISTINGS_MAX = 8
-"""How often the folder is listed anew because the highest version of the listing went meanwhile."""
+"""How often to list the folder again if the highest listed version was deleted in between."""
 
 
 class SequencedStore:
     """The versions of one kind of document in one folder."""
 
     def __init__(self, io: FileIO, directory: str, prefix: str, hints: bool, *, clock: Clock | None = None) -> None:
-        """A store over `directory/prefix{id}`.
+        """Open the store of `directory/prefix{id}`.
 
         Args:
             io: the storage.
             directory: the folder, relative to the root of `io`.
-            prefix: what file names start with, as `snapshot-`.
-            hints: whether `LATEST` and `EARLIEST` are read and written.
-            clock: waits between tries of a hint.
+            prefix: the start of file names, such as `snapshot-`.
+            hints: whether to read and write `LATEST` and `EARLIEST`.
+            clock: used to wait between tries to read a hint.
         """
         self._io = io
         self._directory = directory
@@ -55,7 +56,7 @@ class SequencedStore:
         self._clock = clock or SystemClock()
 
     def path(self, version: int) -> str:
-        """The path of a version relative to the root of the storage.
+        """Return the path of a version, relative to the root of the storage.
 
         Raises:
             InvalidInputError: the number is negative or too large.
@@ -65,7 +66,7 @@ class SequencedStore:
         return file_path(join(self._directory, f"{self._prefix}{version}"))
 
     def exists(self, version: int) -> bool:
-        """Whether the version was committed.
+        """Return whether the version was committed and not deleted.
 
         Raises:
             StorageError: the storage failed.
@@ -73,7 +74,7 @@ class SequencedStore:
         return 0 <= version <= _ID_MAX and self._io.exists(self.path(version), folder=False)
 
     def ids(self) -> list[int]:
-        """All versions in ascending order; names that are not a prefix and a plain number are left out.
+        """Return all versions in ascending order; names that are not the prefix and a number are ignored.
 
         Raises:
             StorageError: the storage failed.
@@ -86,14 +87,14 @@ class SequencedStore:
         return sorted(version for version in found if version is not None)
 
     def latest_id(self) -> int | None:
-        """The highest version, or None when there is none.
+        """Return the highest version, or None if no version exists.
 
         Raises:
             StorageError: the storage failed.
         """
         hinted = self._read_hint(LATEST)
         if hinted is not None:
-            # Commits after a crash, or two that wrote their hints in turn, leave the hint a little behind.
+            # The hint is a little behind if a writer crashed, or if two writers wrote their hints in the wrong order.
             for version in range(hinted, hinted + _STEPS_MAX):
                 if not self.exists(version + 1):
                     if self.exists(version):
@@ -101,12 +102,12 @@ class SequencedStore:
                     break
         for _ in range(_LISTINGS_MAX):
             newest = max(self.ids(), default=None)
-            if newest is None or not self._hints or self.exists(newest):  # what has no hints never goes
+            if newest is None or not self._hints or self.exists(newest):  # documents without hints are never deleted
                 break
         return newest
 
     def earliest_id(self) -> int | None:
-        """The lowest version, or None when there is none.
+        """Return the lowest version, or None if no version exists.
 
         Raises:
             StorageError: the storage failed.
@@ -117,10 +118,10 @@ class SequencedStore:
         return min(self.ids(), default=None)
 
     def walk(self, first: int, last: int, find: Callable[[int], Found | None]) -> Iterator[tuple[int, Found | None]]:
-        """The versions from `first` up to `last`, as `find` reads them; of a gap only the first, as None.
+        """Yield the versions from `first` up to `last`, as `find` reads them; of a gap only the first, as None.
 
-        One document with a number far above the others must not make a walk a long one: where a version is missing,
-        the folder is listed, once.
+        A gap can be very long if one document has a number far above the others, so when a version is missing, the
+        folder is listed once and the walk continues with the listed versions.
 
         Raises:
             StorageError: the storage failed.
@@ -138,13 +139,13 @@ class SequencedStore:
                 version = listed[place] if place < len(listed) else last + 1
 
     def read(self, version: int) -> bytes:
-        """The document of a version, a JSON object.
+        """Read the document of a version, a JSON object.
 
-        A torn document is reported and never passed over: skipping the newest version would silently undo a commit.
+        An incomplete document is an error and never skipped: skipping the newest version would silently undo a commit.
 
         Raises:
-            NotFoundError: there is no such version.
-            FormatError: it is empty, torn or larger than such a document may be.
+            NotFoundError: the version does not exist.
+            FormatError: the document is empty, incomplete or too large.
             StorageError: the storage failed.
         """
         path = self.path(version)
@@ -152,11 +153,11 @@ class SequencedStore:
         text = data.strip(b" \t\r\n")
         if not (text.startswith(b"{") and text.endswith(b"}")):
             raise FormatError(
-                "document is empty or torn",
+                "document is empty or incomplete",
                 code="torn-document",
                 path=join(self._io.root, path),
                 size=len(data),
-                hint="the storage lost bytes that were written; check the version before it and repair the table",
+                hint="the storage lost written bytes; check the previous version and repair the table",
             )
         return data
 
@@ -165,14 +166,14 @@ class SequencedStore:
 
         Raises:
             InvalidInputError: the document is empty.
-            StorageError: the storage failed; certain, nothing was written.
+            StorageError: the storage failed, and it is certain that nothing was written.
         """
         if not data:
             raise InvalidInputError("document to publish is empty", id=version)
         return self._io.create_exclusive(self.path(version), data)
 
     def delete(self, version: int) -> None:
-        """Remove a version; a missing one is fine.
+        """Delete a version; do nothing if it does not exist.
 
         Raises:
             StorageError: the storage failed.
@@ -180,11 +181,11 @@ class SequencedStore:
         self._io.delete(self.path(version))
 
     def write_hint_latest(self, version: int) -> None:
-        """Say where the newest version is. Best effort: it never fails a commit that is already done."""
+        """Write the hint to the newest version. Best effort: an error must not fail a commit that is already done."""
         self._write_hint(LATEST, version)
 
     def write_hint_earliest(self, version: int) -> None:
-        """Say where the oldest version is. Best effort."""
+        """Write the hint to the oldest version. Best effort."""
         self._write_hint(EARLIEST, version)
 
     def _read_hint(self, name: str) -> int | None:
@@ -198,7 +199,7 @@ class SequencedStore:
                 if error.code == "file-not-found":
                     return None
             else:
-                # Other writers replace a hint in two steps, so an empty one may be whole a moment later.
+                # Other implementations may replace a hint in two steps, so an empty one may be complete a moment later.
                 if number is not None:
                     return number
             if tries_left:

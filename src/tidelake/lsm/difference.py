@@ -1,9 +1,9 @@
-"""What changed between two states of some keys: rows of a changelog, for all keys at once.
+"""The changelog rows between two states of some keys, computed for all keys at once.
 
-A key that appears gives +I, one that disappears -D with its old row, one whose row changes -U with the old and +U with
-the new row. A state that ends in a deletion counts as none. Rows keep their sequence numbers; only kinds are set.
+A new key gives +I, a removed key -D with its old row, and a changed key -U with the old and +U with the new row. A
+state that ends in a retract row counts as absent. Rows keep their sequence numbers; only the row kind is set.
 
-Invariant: feeding the changes to the state before gives the state after, and a key has at most two changes.
+Invariant: applying the changes to the state before gives the state after, and a key has at most two changes.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.lsm.engine import DELETE, INSERT, KIND, UPDATE_AFTER, UPDATE_BEFORE, Ints
-from tidelake.spec.binary_row import encode_rows
-from tidelake.spec.types import Field
+from tidelake.spec.rows.binary_row import encode_rows
+from tidelake.spec.types.data_types import Field
 
 __all__ = ["KeyRows", "changed_keys", "difference", "equal_values"]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Rows, each of another key, and the numbers of their keys."""
+    """Rows with distinct keys, and the number of each row's key."""
 
     rows: pa.Table
     keys: Ints
 
     def only(self, wanted: Ints) -> KeyRows:
-        """The rows for which a mask holds."""
+        """Return the rows for which a mask is true."""
         return self if wanted.all() else KeyRows(self.rows.filter(pa.array(wanted)), self.keys[wanted])
 
     def adds(self) -> KeyRows:
-        """Without rows that delete or take back."""
+        """Return the rows that are not retract rows."""
         return self.only((self.rows.column(KIND).to_numpy() & 1) == 0)
 
 
 def difference(before: KeyRows, after: KeyRows, *, compared: Sequence[Field] | None = None) -> pa.Table:
-    """The changes from one state of keys to another, by the number of the key, old rows first.
+    """Return the changes from one state of keys to another, ordered by key number, with the old row of a key first.
 
     Args:
-        before: The rows of the keys that had one.
-        after: The rows of the keys that have one.
-        compared: The columns in which an update must differ to be told; None tells every update.
+        before: The old rows; a key without one is missing.
+        after: The new rows; a key without one is missing.
+        compared: Report an update only if one of these columns differs; None reports every update.
     """
     before, after = before.adds(), after.adds()
     old, new = np.isin(before.keys, after.keys), np.isin(after.keys, before.keys)
@@ -59,7 +59,7 @@ def difference(before: KeyRows, after: KeyRows, *, compared: Sequence[Field] | N
 
 
 def changed_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> Ints:
-    """The keys that appear, disappear, or whose rows differ in one of these columns."""
+    """Return the keys that were added or removed, or whose rows differ in one of these columns."""
     before, after = before.adds(), after.adds()
     old, new = np.isin(before.keys, after.keys), np.isin(after.keys, before.keys)
     found: Ints = np.union1d(before.keys, after.keys)
@@ -67,7 +67,7 @@ def changed_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> 
 
 
 def _same_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> Ints:
-    """The keys whose rows are equal; both sides hold the same keys."""
+    """Return the keys whose rows are equal; both sides must have the same keys."""
     left, right = np.argsort(before.keys, kind="stable"), np.argsort(after.keys, kind="stable")
     one, other = before.rows.take(pa.array(left)), after.rows.take(pa.array(right))
     same = np.ones(len(left), dtype=bool)
@@ -78,8 +78,8 @@ def _same_keys(before: KeyRows, after: KeyRows, compared: Sequence[Field]) -> In
 
 
 def equal_values(left: pa.Array, right: pa.Array, field: Field) -> Ints:
-    """Which values of two arrays of one length are equal, place by place; null is equal to null."""
-    if pa.types.is_nested(left.type):  # no comparison of these in Arrow; their bytes in the format tell as well
+    """Return a mask of the positions at which two arrays of equal length have equal values; null equals null."""
+    if pa.types.is_nested(left.type):  # Arrow cannot compare nested values, so compare their binary rows
         left, right = (encode_rows([array], [field.type], length=len(array)) for array in (left, right))
     same = pc.fill_null(pc.equal(left, right), False)
     found: Ints = pc.or_(same, pc.and_(left.is_null(), right.is_null())).to_numpy(zero_copy_only=False)

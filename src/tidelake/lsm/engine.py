@@ -1,4 +1,4 @@
-"""What a merge engine is: it turns the versions of keys into one row each, for all keys at once."""
+"""The protocol of merge engines: an engine folds the versions of each key into one row, for all keys at once."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ Ints = np.ndarray[Any, Any]
 SEQUENCE: Final = "_SEQUENCE_NUMBER"
 KIND: Final = "_VALUE_KIND"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
-"""The kinds of rows. Odd kinds retract."""
+"""The row kinds. Odd kinds are retract rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """All versions of keys that have more than one, key after key, oldest first."""
+    """All versions of the keys that have more than one, grouped by key, oldest first."""
 
     rows: pa.Table
     starts: Ints
     """Where the versions of each key begin; one more entry at the end, the number of rows."""
     kinds: Ints | None
-    """The kinds of the rows, None where all are additions. Odd kinds are retractions."""
+    """The row kinds; None if no row is a retract row."""
 
     @property
     def count(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return len(self.starts) - 1
 
 
 class Engine(Protocol):
-    """Folds versions. One engine is one small file."""
+    """A merge engine."""
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """Whether the result is always the newest version, unchanged."""
 
     def changes_alone(self, rows: pa.Table) -> Ints | None:
-        """Which rows `fold` may change even where they are the only version of their key; None: no row."""
+        """Return a mask of rows that `fold` may change even if they are the only version of their key; None: no row."""
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """The rows that come out, and of which key (by number) each is; a key may come to nothing.
+        """Return the merged rows and the number of each row's key; a key may have no merged row.
 
         Raises:
-            InvalidInputError: a version is one the engine does not accept.
+            InvalidInputError: the engine does not accept one of the versions.
         """
 
 
 def retracts(rows: pa.Table) -> Ints:
-    """Which rows take something back or delete."""
+    """Return a mask of the retract rows."""
     if KIND not in rows.column_names:
         return np.zeros(rows.num_rows, bool)
     found: Ints = (rows.column(KIND).to_numpy() & 1) == 1
@@ -59,7 +59,7 @@ def retracts(rows: pa.Table) -> Ints:
 
 
 def last_of_each(wanted: Ints, starts: Ints) -> Ints:
-    """The last row of each key that is wanted, -1 where none is."""
+    """Return the last row of each key for which `wanted` is true; -1 for a key without such a row."""
     places = np.where(wanted, np.arange(len(wanted)), -1)
     found: Ints = np.maximum.reduceat(places, starts[:-1])
     return found

@@ -1,11 +1,11 @@
-"""A data file of the tree with its key range in comparable form.
+"""A data file of the LSM tree with its key range in comparable form.
 
-Manifests hold the smallest and greatest key of a file as BinaryRow bytes, whose order is not that of the keys. Here
-they become tuples that Python compares exactly as the format orders keys: numbers and decimals by value, false before
-true, texts and binaries by unsigned bytes, moments by (milliseconds, nanoseconds), nulls first, and floating point
-numbers as -infinity … -0.0 < 0.0 … infinity < NaN.
+Manifests store the smallest and largest key of a file as BinaryRow bytes, which do not sort like the keys. This module
+decodes them into tuples that Python compares exactly as the format orders keys: numbers and decimals by value, false
+before true, texts and binaries by unsigned bytes, timestamps by (milliseconds, nanoseconds), nulls first, and floats
+as -infinity … -0.0 < 0.0 … infinity < NaN.
 
-Invariant: `RunFile`s made with the same key types can be compared, and none has a smallest key above its greatest.
+Invariant: `RunFile`s with the same key types can be compared, and no smallest key is above the largest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.types import DataType, Root
+from tidelake.spec.rows.binary_row_scalar import decode_row
+from tidelake.spec.types.data_types import DataType, Root
 
 __all__ = ["Key", "RunFile", "comparable_key", "run_files"]
 
 Key = tuple[Any, ...]
-"""A decoded key whose comparison is that of the format."""
+"""A decoded key that compares as the format orders keys."""
 
 _FLOAT64: Final = struct.Struct(">d")
 _INT64: Final = struct.Struct(">q")
@@ -59,38 +59,38 @@ class RunFile:
 
     @property
     def level(self) -> int:
-        """The level it lies on."""
+        """The level of the file."""
         return self.meta.level
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The size of the file in bytes."""
         return self.meta.file_size
 
     @property
     def may_hold_deletes(self) -> bool:
-        """Whether some of its rows may be deletions; old files do not say, so they may."""
+        """Whether the file may have retract rows; old releases did not store the count, so those files may."""
         return self.meta.delete_row_count != 0
 
     @property
     def known_to_hold_deletes(self) -> bool:
-        """Whether it says that some of its rows are deletions."""
+        """Whether the metadata counts at least one retract row."""
         return bool(self.meta.delete_row_count)
 
     def at(self, level: int) -> RunFile:
-        """The same file on another level: only the metadata changes."""
+        """Return the file with another level; only the metadata changes."""
         return self if level == self.level else replace(self, meta=replace(self.meta, level=level))
 
 
 def run_files(files: Iterable[DataFile], key_types: Sequence[DataType]) -> tuple[RunFile, ...]:
-    """Data files of a bucket with their keys decoded.
+    """Decode the key ranges of a bucket's data files.
 
     Args:
-        files: Files as the manifests describe them.
+        files: The files as the manifests list them.
         key_types: The types of the trimmed primary key.
 
     Raises:
-        FormatError: the stored keys are not keys of these types, or a smallest key is above the greatest.
+        FormatError: the stored keys do not have these types, or a smallest key is above the largest.
         InvalidInputError: a type has no order.
     """
     convert = _converter(key_types)
@@ -98,7 +98,7 @@ def run_files(files: Iterable[DataFile], key_types: Sequence[DataType]) -> tuple
 
 
 def comparable_key(row: bytes, key_types: Sequence[DataType]) -> Key:
-    """The comparable form of one stored key.
+    """Return the comparable form of one stored key.
 
     Raises:
         FormatError: the bytes are not a key of these types.
@@ -114,7 +114,9 @@ def _run_file(file: DataFile, types: Sequence[DataType], convert: Callable[[tupl
     except FormatError as cause:
         raise FormatError("key range of a data file cannot be read", file=file.file_name, reason=cause) from cause
     if high < low:
-        raise FormatError("smallest key of a data file is above its greatest", file=file.file_name, low=low, high=high)
+        raise FormatError(
+            "smallest key of a data file is above its largest", file=file.file_name, min_key=low, max_key=high
+        )
     return RunFile(file, low, high)
 
 
@@ -142,7 +144,10 @@ def _converter(types: Sequence[DataType]) -> Callable[[tuple[Any, ...]], Key]:
 
 
 def _change(dtype: DataType) -> Callable[[Any], Any] | None:
-    """What makes a decoded value comparable; None where it is already. Texts are: code points order as UTF-8 does."""
+    """Return what makes a decoded value comparable; None if it already is.
+
+    Texts need no conversion: Python compares code points, which is the order of UTF-8 bytes.
+    """
     change = _ordered_float if dtype.root in (Root.FLOAT, Root.DOUBLE) else None
     if not dtype.nullable:
         return change
@@ -161,4 +166,4 @@ def _ordered_float(value: float | None) -> int | None:
 
 
 def _null_key(values: tuple[Any, ...]) -> FormatError:
-    return FormatError("key column that cannot be null holds a null", key=values)
+    return FormatError("NOT NULL key column has a null", key=values)

@@ -1,12 +1,13 @@
-"""The merge: sorted runs in, one row per key out, in bounded memory.
+"""The merge kernel: merges sorted runs into one row per key, in bounded memory.
 
-Each run gives sorted pieces. The smallest "last key in hand" bounds a window; every run gives its rows up to it, the
-window is reduced, and the runs are refilled. Of a window the largest part is the base: it is only searched and
-filtered, never sorted or gathered. Keys with one version pass through untouched; the versions of the others are put in
-order and folded by the engine, all keys at once.
+Each run yields sorted pieces, and a cursor holds the current piece of each run. The smallest last key of these pieces
+bounds a window; every cursor hands over its rows up to that bound, the window is reduced, and empty cursors fetch
+their next piece. The largest part of a window is its base: it is only searched and filtered, never sorted or gathered,
+because in most trees it has nearly all rows. Keys with one version pass through unchanged; the versions of the other
+keys are ordered and folded by the merge engine, all keys at once.
 
-Invariant: the rows that come out are those that feeding every version of each key, oldest first, to the engine gives;
-with `ordered`, sorted by key. Memory is about the pieces in hand, whatever the size of the runs.
+Invariant: the output is what the engine gives for every key when it is fed all versions, oldest first; with `ordered`
+it is sorted by key. Memory depends on the current pieces, not on the size of the runs.
 """
 
 from __future__ import annotations
@@ -32,43 +33,43 @@ from tidelake.lsm.keys import (
     window,
 )
 from tidelake.lsm.ranks import sequence_ranks
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one file, sorted by key, each key once. The first key column of several may be an Arrow dictionary."""
+    """Rows of one file, sorted by key, each key once. The first of several key columns may be an Arrow dictionary."""
 
     rows: pa.Table
     age: int = 0
-    """Larger is newer. Decides between versions where `MergePlan.by_age`; otherwise breaks no tie."""
+    """Larger is newer. Orders versions only if `MergePlan.by_age`."""
     level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """How versions of a key are put in order and what becomes of them."""
+    """How the versions of a key are ordered and merged."""
 
     keys: KeyCodec
     engine: Engine
     sequence: tuple[str, ...] = ()
-    """Columns that order versions before their sequence number does."""
+    """The columns of `sequence.field`, which are compared before the sequence number."""
     descending: bool = False
     by_age: bool = False
-    """The sequence numbers of a newer file are all larger, so its age stands for them."""
+    """All sequence numbers of a newer file are larger, so comparing ages is enough."""
     newest_level_only: bool = False
-    """Of the versions above level 0 only the one at the smallest level counts: it holds what lies below."""
+    """Of the versions above level 0 only the one at the smallest level counts: lookups merged the others into it."""
     drop_retracts: bool = False
     ordered: bool = False
     output: tuple[str, ...] | None = None
-    """The columns that come out, all if None; keys and the like are then not copied only to be dropped."""
+    """The columns to return, all if None. Columns needed only for merging are then not copied."""
 
-    def shown(self, rows: pa.Table) -> pa.Table:
-        """Rows with the columns that come out."""
+    def select_output(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with the output columns only."""
         return rows if self.output is None else rows.select(self.output)
 
-    def carried(self, rows: pa.Table) -> pa.Table:
-        """Rows once their keys are known: without key columns that nobody asks for, the others no dictionaries."""
+    def drop_unneeded_columns(self, rows: pa.Table) -> pa.Table:
+        """Decode dictionaries, and drop key columns that are only needed to encode the keys."""
         if self.output is not None and self.engine.takes_last:
             unwanted = set(self.keys.columns).difference(self.output, self.sequence)
             rows = rows.drop_columns([name for name in rows.column_names if name in unwanted])
@@ -76,7 +77,7 @@ class MergePlan:
 
 
 def without_dictionaries(rows: pa.Table) -> pa.Table:
-    """Rows whose Arrow dictionaries are plain columns."""
+    """Return the rows with dictionary columns decoded."""
     for index, column in enumerate(rows.columns):
         if pa.types.is_dictionary(column.type):
             field = rows.field(index).with_type(column.type.value_type)
@@ -85,22 +86,22 @@ def without_dictionaries(rows: pa.Table) -> pa.Table:
 
 
 def merge(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[pa.Table]:
-    """Merge runs, each sorted by key without a key twice.
+    """Merge runs. Each run is sorted by key and has each key once.
 
     Raises:
-        InvalidInputError: a version is one the engine does not accept, or a key is null.
+        InvalidInputError: the engine does not accept one of the versions, or a key is null.
     """
     for parts in _windows(runs, plan):
         yield from _reduce(parts, plan)
 
 
 def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
-    """Merge rows in the order of their arrival into sorted rows with each key once.
+    """Merge rows in order of arrival into sorted rows with each key once.
 
-    Where `plan.by_age`, the later row is the newer one.
+    If `plan.by_age`, the later row is the newer one.
 
     Raises:
-        InvalidInputError: a version is one the engine does not accept, or a key is null.
+        InvalidInputError: the engine does not accept one of the versions, or a key is null.
     """
     if not rows.num_rows:
         return rows
@@ -108,18 +109,18 @@ def merge_rows(rows: pa.Table, plan: MergePlan) -> pa.Table:
     group = _Groups.of(keys)
     none = np.zeros(rows.num_rows, np.int64)
     found = _fold(
-        _One(rows.combine_chunks(), keys, none, none),
+        _GatheredRows(rows.combine_chunks(), keys, none, none),
         group,
         None,
         np.zeros(group.count, bool),
         np.zeros(group.count, np.int64),
         plan,
     )
-    return _joined(found, plan.shown(rows).schema)
+    return _join_by_group(found, plan.select_output(rows).schema)
 
 
 def sort_versions(rows: pa.Table, plan: MergePlan) -> pa.Table:
-    """Rows in the order of their arrival as a merge would be fed with them: by key, versions of a key oldest first.
+    """Sort rows by key, and the versions of a key oldest first, as a merge would order them.
 
     Raises:
         InvalidInputError: a key is null.
@@ -137,62 +138,62 @@ def sort_versions(rows: pa.Table, plan: MergePlan) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Versions of keys that lie outside of the runs."""
+    """Versions of keys on levels that the merge does not read."""
 
     places: Ints
-    """Which of the keys that were asked for have one, ascending."""
+    """The positions of the keys that have such a version, ascending."""
     rows: pa.Table | None = None
-    """Those versions, with the columns of the runs; None where it only counts that they exist."""
+    """Those versions, with the columns of the runs; None if the merge only needs to know that they exist."""
     levels: Ints | None = None
     ages: Ints | None = None
 
 
 class Below(Protocol):
-    """Knows the versions that lie below the runs of a merge."""
+    """Looks up versions on the levels below the runs of a merge."""
 
     def find(self, rows: pa.Table) -> Older:
-        """The older versions of keys, which are sorted, and all behind those of the call before."""
+        """Return the older versions of keys. Keys are sorted, and larger than those of the previous call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Which versions are new, and what a merge tells of the keys that have one."""
+    """Which versions are new, and which changes a merge reports for the keys that have a new version."""
 
     top: int | None = None
-    """The level that holds what was known before; all others are new. None: level 0 is new, all others are known."""
+    """The level with the known rows; all others are new. None: level 0 is new, all other levels are known."""
     below: Below | None = None
-    """Looked into for keys that are new and not among what is known."""
-    tells: bool = True
-    """Whether changes are wanted."""
+    """Looks up keys that have a new version and no known one in the runs."""
+    reports_changes: bool = True
+    """Whether to compute changes at all."""
     compared: tuple[Field, ...] | None = None
-    """The columns in which an update must differ to be told; None tells every update."""
+    """Report an update only if one of these columns differs; None reports every update."""
     first_wins: bool = False
-    """A key that is known stays as it is, and only keys that are not known are told of, as they come."""
+    """First-row: a known key keeps its row, and only keys that are not known yet are reported."""
     folds_lone: bool = False
-    """Whether the engine is also given keys of one version, new or known, which it may change."""
+    """Whether the engine also folds keys with a single version, new or known, which it may change."""
     columns: tuple[Field, ...] = ()
-    """All columns of a row: a known row that the engine changes alone is told of if one of them differs."""
+    """All columns: a known row that the engine changes on its own is reported if one of them differs."""
 
     def is_new(self, level: int) -> bool:
-        """Whether versions of a level are new."""
+        """Return whether the versions on a level are new."""
         return level <= 0 if self.top is None else level != self.top
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """Rows of a window, by key, and what changed with them, by key; None where nothing did."""
+    """The merged rows of a window and the changes they mean, both sorted by key; None if there are none."""
 
     rows: pa.Table | None
     changes: pa.Table | None = None
 
 
 def merge_watched(runs: Sequence[Iterator[Piece]], plan: MergePlan, watch: Watch) -> Iterator[Reduced]:
-    """Merge runs into rows by key, and tell what became of the keys with new versions.
+    """Merge runs into rows sorted by key, and report the changes of the keys that have new versions.
 
-    The rows are those of `merge`, with the versions that lie below folded in. All columns come out.
+    The rows are those of `merge`, with the versions found by `watch.below` folded in. All columns are returned.
 
     Raises:
-        InvalidInputError: a version is one the engine does not accept, or a key is null.
+        InvalidInputError: the engine does not accept one of the versions, or a key is null.
     """
     assert plan.ordered
     assert plan.output is None
@@ -206,7 +207,7 @@ def merge_watched(runs: Sequence[Iterator[Piece]], plan: MergePlan, watch: Watch
 
 
 def _split_changed_alone(part: _Part, plan: MergePlan, watch: Watch) -> list[_Part]:
-    """The rows of a known part that the engine may change alone apart from the others, so that they become groups."""
+    """Split off the rows of a known part that the engine may change on its own, so that they become groups."""
     changed = None if watch.is_new(part.level) else plan.engine.changes_alone(part.rows)
     if changed is None or not changed.any():
         return [part]
@@ -225,14 +226,14 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
     base = max(known, key=lambda part: part.rows.num_rows) if known else None
     rest = sorted((part for part in parts if part is not base), key=lambda part: part.age)
     keys = window([part.keys for part in ([base, *rest] if base is not None else rest)])
-    small = _together(rest, keys[-len(rest) :])
+    small = _gather(rest, keys[-len(rest) :])
     groups = _Groups.of(small.keys)
     if base is not None:
         places, hits = locate(keys[0], small.keys.take(groups.firsts))
     else:
         places, hits = np.zeros(groups.count, np.int64), np.zeros(groups.count, bool)
     alone = any(part.changes_alone for part in parts)
-    versions = _Known.of(small, groups, base, places, hits, watch, untouched=alone)
+    versions = _KnownVersions.of(small, groups, base, places, hits, watch, untouched=alone)
     asked = np.flatnonzero(versions.touched & ~versions.there)
     older: Older | None = None
     if watch.below is not None and len(asked):
@@ -240,7 +241,7 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
         older = watch.below.find(keys_alone.take(pa.array(groups.firsts[asked])))
         if not len(older.places):
             older = None
-    beyond = None if older is None or older.rows is None else _Extra.of(older, asked)
+    beyond = None if older is None or older.rows is None else _GroupedOlder.of(older, asked)
     unfiltered = replace(plan, drop_retracts=False)
     found = _fold(small, groups, base, hits, places, unfiltered, beyond=beyond, lone=watch.folds_lone)
     if watch.first_wins:
@@ -248,33 +249,33 @@ def _reduce_watched(parts: list[_Part], plan: MergePlan, watch: Watch) -> Reduce
         fresh[asked] = True
         if older is not None:
             fresh[asked[older.places]] = False
-            found = found.without(asked[older.places])
-        changes = found.chosen(fresh).rows if watch.tells else None
-    elif watch.tells:
-        known_rows, told_of = versions.rows(beyond), versions.touched
+            found = found.without_groups(asked[older.places])
+        changes = found.select_groups(fresh).rows if watch.reports_changes else None
+    elif watch.reports_changes:
+        known_rows, reported = versions.rows(beyond), versions.touched
         if len(known_rows.keys) and alone:
-            others = ~told_of
-            changed = changed_keys(known_rows.only(others[known_rows.keys]), found.chosen(others), watch.columns)
-            told_of = told_of.copy()
-            told_of[changed] = True
-        before = known_rows.only(told_of[known_rows.keys])
-        changes = difference(before, found.chosen(told_of), compared=watch.compared)
+            others = ~reported
+            changed = changed_keys(known_rows.only(others[known_rows.keys]), found.select_groups(others), watch.columns)
+            reported = reported.copy()
+            reported[changed] = True
+        before = known_rows.only(reported[known_rows.keys])
+        changes = difference(before, found.select_groups(reported), compared=watch.compared)
     else:
         changes = None
-    told = changes if changes is not None and changes.num_rows else None
+    found_changes = changes if changes is not None and changes.num_rows else None
     if plan.drop_retracts:
-        found = found.added()
+        found = found.without_retracts()
     if base is None:
-        merged = _joined(found, small.rows.schema)
-        return Reduced(merged if merged.num_rows else None, told)
-    keep = _kept(base, places[hits], plan)
+        merged = _join_by_group(found, small.rows.schema)
+        return Reduced(merged if merged.num_rows else None, found_changes)
+    keep = _mask_unreplaced(base, places[hits], plan)
     tables = list(_interleave(base.rows, keep, places, found))
-    return Reduced(pa.concat_tables(tables) if tables else None, told)
+    return Reduced(pa.concat_tables(tables) if tables else None, found_changes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Extra:
-    """Versions from below, and which group each is of."""
+class _GroupedOlder:
+    """Versions from lower levels, and the group of each."""
 
     rows: pa.Table
     groups: Ints
@@ -282,7 +283,7 @@ class _Extra:
     levels: Ints
 
     @classmethod
-    def of(cls, older: Older, asked: Ints) -> _Extra:
+    def of(cls, older: Older, asked: Ints) -> _GroupedOlder:
         assert older.rows is not None
         assert older.ages is not None
         assert older.levels is not None
@@ -290,24 +291,24 @@ class _Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What was known of each group: of its versions that are not new, the one at the smallest level."""
+class _KnownVersions:
+    """The known version of each group: of its versions that are not new, the one at the smallest level."""
 
-    small: _One
+    small: _GatheredRows
     base: _Part | None
     touched: Ints
     """Which groups have a new version."""
     there: Ints
     """Which groups have a version that is not new."""
     in_small: tuple[Ints, Ints]
-    """Groups, and the rows of theirs among the smaller parts."""
+    """Groups, and their rows in the smaller parts."""
     in_base: tuple[Ints, Ints]
-    """Groups, and the rows of theirs in the base."""
+    """Groups, and their rows in the base."""
 
     @classmethod
     def of(
         cls,
-        small: _One,
+        small: _GatheredRows,
         groups: _Groups,
         base: _Part | None,
         places: Ints,
@@ -315,7 +316,7 @@ class _Known:
         watch: Watch,
         *,
         untouched: bool,
-    ) -> _Known:
+    ) -> _KnownVersions:
         of_row = np.empty(len(groups.order), np.int64)
         of_row[groups.order] = np.repeat(np.arange(groups.count), groups.sizes)
         new = small.levels <= 0 if watch.top is None else small.levels != watch.top
@@ -335,8 +336,8 @@ class _Known:
         there = best < np.iinfo(np.int64).max
         return cls(small, base, touched, there, (of_row[rows], rows), (chosen, places[chosen]))
 
-    def rows(self, beyond: _Extra | None) -> KeyRows:
-        """What was known of the groups that have a new version, or of all, with what lies below."""
+    def rows(self, beyond: _GroupedOlder | None) -> KeyRows:
+        """Return the known versions of the groups that were asked for, with those from lower levels."""
         tables, groups = [self.small.rows.take(pa.array(self.in_small[1]))], [self.in_small[0]]
         if self.base is not None and len(self.in_base[0]):
             tables.append(self.base.rows.take(pa.array(self.in_base[1])))
@@ -351,16 +352,16 @@ class _Known:
 
 
 def _windows(runs: Sequence[Iterator[Piece]], plan: MergePlan) -> Iterator[list[_Part]]:
-    """Parts of the runs with all versions of the keys up to a bound, one bound after the other."""
-    hands = [hand for run in runs if (hand := _Hand(run, plan)).refill()]
-    while hands:
-        bound = min(hand.last for hand in hands)
-        yield [part for hand in hands if (part := hand.give(bound)) is not None]
-        hands = [hand for hand in hands if hand.refill()]
+    """Yield window after window: the parts of the runs that hold all versions of the keys up to a bound."""
+    cursors = [cursor for run in runs if (cursor := _RunCursor(run, plan)).refill()]
+    while cursors:
+        bound = min(cursor.last for cursor in cursors)
+        yield [part for cursor in cursors if (part := cursor.take_up_to(bound)) is not None]
+        cursors = [cursor for cursor in cursors if cursor.refill()]
 
 
-class _Hand:
-    """What is in hand of one run."""
+class _RunCursor:
+    """The current piece of one run, of which windows take rows from the front."""
 
     def __init__(self, run: Iterator[Piece], plan: MergePlan) -> None:
         self._run = run
@@ -371,7 +372,7 @@ class _Hand:
         self.last: Any = None
 
     def refill(self) -> bool:
-        """Take the next piece if nothing is in hand; False at the end of the run."""
+        """Fetch the next piece if the current one is used up; return False at the end of the run."""
         while not len(self._keys):
             piece = next(self._run, None)
             if piece is None:
@@ -380,12 +381,12 @@ class _Hand:
                 self._piece = piece
                 rows = piece.rows.combine_chunks()
                 self._keys = self._plan.keys.encode(rows)
-                self._rows = self._plan.carried(rows)
+                self._rows = self._plan.drop_unneeded_columns(rows)
                 _, self.last = first_and_last(self._keys)
         return True
 
-    def give(self, bound: Any) -> _Part | None:
-        """The rows up to the bound."""
+    def take_up_to(self, bound: Any) -> _Part | None:
+        """Take the rows up to the bound; None if there are none."""
         assert self._rows is not None
         assert self._piece is not None
         count = len(self._keys) if self.last <= bound else count_up_to(self._keys, bound)
@@ -404,12 +405,12 @@ class _Part:
     age: int
     level: int
     changes_alone: bool = False
-    """Whether the engine may change each of the rows even where it is the only version of its key."""
+    """Whether the engine may change each of these rows even if it is the only version of its key."""
 
 
 @dataclass(frozen=True, slots=True)
-class _One:
-    """Rows of several parts as one table, and what is known of each row."""
+class _GatheredRows:
+    """Rows of several parts as one table, with the key, age and level of each row."""
 
     rows: pa.Table
     keys: Keys
@@ -419,11 +420,11 @@ class _One:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Rows ordered by key, cut into the versions of each key."""
+    """Rows ordered by key and grouped by equal keys."""
 
     order: Ints
     starts: Ints
-    """One more than there are groups; the last is the number of rows."""
+    """Where each group begins, and the number of rows at the end."""
 
     @classmethod
     def of(cls, keys: Keys) -> _Groups:
@@ -451,7 +452,7 @@ class _Groups:
 
 @dataclass(slots=True)
 class _Folded:
-    """Rows that come out of groups, and which group each is of."""
+    """The merged rows of groups, and the group of each."""
 
     tables: list[pa.Table] = field(default_factory=list)
     groups: list[Ints] = field(default_factory=list)
@@ -460,28 +461,28 @@ class _Folded:
         if plan.drop_retracts and (kinds := _kinds(rows)) is not None:
             adds = (kinds & 1) == 0
             if not adds.all():
-                rows, groups = plan.shown(rows).filter(pa.array(adds)), groups[adds]
+                rows, groups = plan.select_output(rows).filter(pa.array(adds)), groups[adds]
         if rows.num_rows:
-            self.tables.append(plan.shown(rows))
+            self.tables.append(plan.select_output(rows))
             self.groups.append(groups)
 
-    def chosen(self, wanted: Ints) -> KeyRows:
-        """The rows of the groups for which a mask holds."""
+    def select_groups(self, wanted: Ints) -> KeyRows:
+        """Return the rows of the groups for which a mask is true."""
         return KeyRows(pa.concat_tables(self.tables), np.concatenate(self.groups)).only(
             wanted[np.concatenate(self.groups)]
         )
 
-    def without(self, gone: Ints) -> _Folded:
-        """Without the rows of some groups."""
+    def without_groups(self, gone: Ints) -> _Folded:
+        """Return the rows without those of some groups."""
         masks = [~np.isin(groups, gone) for groups in self.groups]
-        return self._masked(masks)
+        return self._filter(masks)
 
-    def added(self) -> _Folded:
-        """Without rows that delete or take back."""
+    def without_retracts(self) -> _Folded:
+        """Return the rows that are not retract rows."""
         masks = [(rows.column(KIND).to_numpy() & 1) == 0 for rows in self.tables]
-        return self._masked(masks)
+        return self._filter(masks)
 
-    def _masked(self, masks: list[Ints]) -> _Folded:
+    def _filter(self, masks: list[Ints]) -> _Folded:
         tables = [t if mask.all() else t.filter(pa.array(mask)) for t, mask in zip(self.tables, masks, strict=True)]
         return _Folded(tables, [groups[mask] for groups, mask in zip(self.groups, masks, strict=True)])
 
@@ -490,18 +491,18 @@ def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     if len(parts) == 1:
         rows = _without_retracts(parts[0].rows) if plan.drop_retracts else parts[0].rows
         if rows.num_rows:
-            yield plan.shown(rows)
+            yield plan.select_output(rows)
         return
     big = max(range(len(parts)), key=lambda index: parts[index].rows.num_rows)
     base = parts[big]
     rest = sorted((part for index, part in enumerate(parts) if index != big), key=lambda part: part.age)
     base_keys, *rest_keys = window([base.keys, *(part.keys for part in rest)])
-    small = _together(rest, rest_keys)
+    small = _gather(rest, rest_keys)
     groups = _Groups.of(small.keys)
     places, hits = locate(base_keys, small.keys.take(groups.firsts))
     found = _fold(small, groups, base, hits, places, plan)
-    keep = _kept(base, places[hits], plan)
-    rows = plan.shown(base.rows)
+    keep = _mask_unreplaced(base, places[hits], plan)
+    rows = plan.select_output(base.rows)
     if plan.ordered:
         yield from _interleave(rows, keep, places, found)
         return
@@ -509,9 +510,9 @@ def _reduce(parts: list[_Part], plan: MergePlan) -> Iterator[pa.Table]:
     yield from (rows for rows in (left, *found.tables) if rows.num_rows)
 
 
-def _together(parts: Sequence[_Part], keys: Sequence[Keys]) -> _One:
+def _gather(parts: Sequence[_Part], keys: Sequence[Keys]) -> _GatheredRows:
     counts = [part.rows.num_rows for part in parts]
-    return _One(
+    return _GatheredRows(
         pa.concat_tables([part.rows for part in parts]).combine_chunks(),
         concat(keys),
         np.repeat([part.age for part in parts], counts),
@@ -519,8 +520,8 @@ def _together(parts: Sequence[_Part], keys: Sequence[Keys]) -> _One:
     )
 
 
-def _kept(base: _Part, replaced: Ints, plan: MergePlan) -> Ints:
-    """Which rows of the base come out as they are."""
+def _mask_unreplaced(base: _Part, replaced: Ints, plan: MergePlan) -> Ints:
+    """Return a mask of the base rows that stay as they are."""
     keep = np.ones(base.rows.num_rows, dtype=bool)
     keep[replaced] = False
     if plan.drop_retracts and (kinds := _kinds(base.rows)) is not None:
@@ -529,14 +530,14 @@ def _kept(base: _Part, replaced: Ints, plan: MergePlan) -> Ints:
 
 
 def _interleave(base: pa.Table, keep: Ints, places: Ints, found: _Folded) -> Iterator[pa.Table]:
-    """The rows that are kept of the base and those that were found, by key."""
+    """Yield the rows kept from the base and the merged rows, sorted by key."""
     kept = np.nonzero(keep)[0]
     if not found.tables:
         if len(kept):
             yield base if len(kept) == len(keep) else base.filter(pa.array(keep))
         return
     groups = np.concatenate(found.groups)
-    # A row of a group goes in front of its place in the base; groups are in the order of their keys.
+    # A merged row goes in front of its position in the base, hence the even numbers; groups are sorted by key.
     where = np.concatenate([kept * 2 + 1, places[groups] * 2])
     within = np.concatenate([np.zeros(len(kept), np.int64), groups])
     order = np.lexsort((within, where))
@@ -548,26 +549,26 @@ def _interleave(base: pa.Table, keep: Ints, places: Ints, found: _Folded) -> Ite
 
 
 def _fold(
-    small: _One,
+    small: _GatheredRows,
     groups: _Groups,
     base: _Part | None,
     hits: Ints,
     places: Ints,
     plan: MergePlan,
     *,
-    beyond: _Extra | None = None,
+    beyond: _GroupedOlder | None = None,
     lone: bool = False,
 ) -> _Folded:
-    """What becomes of the keys of the smaller parts, with their versions in the base and below.
+    """Merge the keys of the smaller parts with their versions in the base and on lower levels.
 
-    With `lone` also keys of one version are given to the engine.
+    With `lone` the engine also folds keys that have a single version.
     """
     out = _Folded()
     sizes = groups.sizes
     oldest = int(small.ages.min())
     newer = (base is None or base.age < oldest) and (beyond is None or int(beyond.ages.max()) < oldest)
     if newer and plan.engine.takes_last and plan.by_age and not plan.sequence:
-        rows = small.rows if plan.drop_retracts else plan.shown(small.rows)
+        rows = small.rows if plan.drop_retracts else plan.select_output(small.rows)
         out.add(rows.take(pa.array(groups.lasts)), np.arange(groups.count), plan)
         return out
     several = (sizes > 1) | hits | lone
@@ -585,16 +586,16 @@ def _fold(
 
 
 def _versions(
-    small: _One,
+    small: _GatheredRows,
     groups: _Groups,
     base: _Part | None,
     hits: Ints,
     places: Ints,
     chosen: Ints,
     plan: MergePlan,
-    beyond: _Extra | None,
+    beyond: _GroupedOlder | None,
 ) -> Versions:
-    """All versions of the chosen groups, group after group, oldest first."""
+    """Collect all versions of the chosen groups, group after group, oldest first."""
     sizes = groups.sizes
     number = np.full(groups.count, -1, np.int64)
     number[chosen] = np.arange(len(chosen))
@@ -632,11 +633,12 @@ def _newest_level(group: Ints, levels: Ints, count: int) -> Ints:
 
 
 def _ties(rows: pa.Table, ages: Ints, plan: MergePlan) -> list[Ints]:
-    """What orders versions of a key, least important first."""
+    """Return the sort keys that order the versions of a key, least important first, as `np.lexsort` wants them."""
     keys: list[Ints] = []
     if plan.by_age:
         keys.append(ages)
     else:
+        # Of two rows with one sequence number the addition counts as newer than the retraction: -U comes before +U.
         if (kinds := _kinds(rows)) is not None:
             keys.append((kinds & 1) == 0)
         keys.append(rows.column(SEQUENCE).to_numpy())
@@ -660,7 +662,7 @@ def _without_retracts(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array((kinds & 1) == 0))
 
 
-def _joined(found: _Folded, schema: pa.Schema) -> pa.Table:
+def _join_by_group(found: _Folded, schema: pa.Schema) -> pa.Table:
     if not found.tables:
         return schema.empty_table()
     groups = np.concatenate(found.groups)

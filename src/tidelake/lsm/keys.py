@@ -1,8 +1,8 @@
-"""Keys of rows as numbers that sort as the format sorts them, so that a merge compares machine words.
+"""The keys of rows as machine words that sort as the format sorts keys, so that a merge compares integers.
 
-A key is one unsigned word, bytes in memcmp order, or several columns. A window of the merge knows the smallest and the
-largest of its keys, and squeezes what differs between them into words (`packing`). Sorted neighbours share most of
-their prefix, so a word nearly always decides, and often it is all there is. Whole keys are made for ties alone.
+A key is one unsigned word, bytes in memcmp order, or several columns. A merge window knows its smallest and largest key
+and packs what differs between them into words (`packing`). The keys of a window share most of their prefix, so a word
+nearly always decides, and is often exact. Whole keys are built only for ties.
 
 Invariant: words, and whole keys where words tie, compare as the format compares keys (`words`).
 """
@@ -29,7 +29,7 @@ KeyArray: TypeAlias = Any
 """The keys of a batch: words, bytes in memcmp order, or columns."""
 
 _TIES_MAX: Final = 16
-"""Neighbours with one word that are compared in turn before a search over whole keys takes over."""
+"""How many keys with equal words are compared one by one before a binary search over whole keys."""
 
 
 # ------------------------------------------------------------------------------------------------ batches
@@ -37,7 +37,11 @@ _TIES_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Keys of several columns, which become bytes only where whole keys are asked for."""
+    """Keys of several columns, converted to bytes only if whole keys are needed.
+
+    Joining the columns of every row into bytes took three times as long as the whole merge takes now
+    (`docs/adr/0005-merge-kernel.md`).
+    """
 
     arrays: tuple[Column, ...]
 
@@ -48,11 +52,11 @@ class Columns:
         return Columns(tuple(array[part] for array in self.arrays))
 
     def take(self, indices: pa.Array) -> Columns:
-        """The keys at these places."""
+        """Return the keys at these positions."""
         return Columns(tuple(array.take(indices) for array in self.arrays))
 
-    def joined(self) -> pa.LargeBinaryArray:
-        """Whole keys as bytes in memcmp order."""
+    def join_columns(self) -> pa.LargeBinaryArray:
+        """Return whole keys as bytes in memcmp order."""
         last = len(self.arrays) - 1
         parts = [key_part(_plain(array), ends=index < last) for index, array in enumerate(self.arrays)]
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
@@ -60,22 +64,22 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """How the key columns of a table become sortable keys."""
+    """Converts the key columns of a table to sortable keys."""
 
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
 
     @property
     def exact(self) -> bool:
-        """Whether a key fits one word."""
+        """Whether every key fits one word."""
         widths = [word_width(dtype) for dtype in self.types]
         return None not in widths and sum(width or 0 for width in widths) <= WORD
 
     def encode(self, rows: pa.Table) -> KeyArray:
-        """The keys of rows, in their order. The first column of several may come as an Arrow dictionary.
+        """Return the keys of rows, in their order. The first of several columns may be an Arrow dictionary.
 
         Raises:
-            InvalidInputError: a key is null, or its type is none that keys have.
+            InvalidInputError: a key is null, or a column has a type that cannot be part of a key.
         """
         arrays = [_one_chunk(rows.column(name)) for name in self.columns]
         for name, array in zip(self.columns, arrays, strict=True):
@@ -91,18 +95,18 @@ class KeyCodec:
 
 
 def first_and_last(keys: KeyArray) -> tuple[Any, Any]:
-    """The smallest and the largest of sorted keys, as values that compare with those of other batches."""
+    """Return the smallest and the largest of sorted keys, as values that compare with those of other batches."""
     return key_at(keys, 0), key_at(keys, len(keys) - 1)
 
 
 def count_up_to(keys: KeyArray, bound: Any) -> int:
-    """How many of sorted keys are at most the bound."""
+    """Return how many of the sorted keys are at most the bound."""
     if isinstance(keys, np.ndarray):
         return int(np.searchsorted(keys, bound, side="right"))
     if not isinstance(keys, Columns):
         return bisect_right(range(len(keys)), bound, key=lambda place: keys[place].as_py())
     low, high = 0, len(keys)
-    for array, value in zip(keys.arrays, bound, strict=True):  # of the rows that are alike so far
+    for array, value in zip(keys.arrays, bound, strict=True):  # low:high are the rows equal in all columns so far
         if isinstance(array, Coded):
             low, high = array.equal_range(low, high, value)
         elif is_fixed(array):
@@ -115,7 +119,7 @@ def count_up_to(keys: KeyArray, bound: Any) -> int:
 
 
 def key_at(keys: KeyArray, place: int) -> Any:
-    """One key, as a value that compares with those of other batches."""
+    """Return one key as a value that compares with those of other batches."""
     if isinstance(keys, np.ndarray):
         return keys[place]
     if not isinstance(keys, Columns):
@@ -130,7 +134,7 @@ def _cell(array: Column, place: int) -> Any:
 
 
 def slice_keys(keys: KeyArray, start: int, stop: int | None = None) -> KeyArray:
-    """A part of keys, without a copy."""
+    """Return a slice of the keys without a copy."""
     return keys[start:stop]
 
 
@@ -139,7 +143,7 @@ def slice_keys(keys: KeyArray, start: int, stop: int | None = None) -> KeyArray:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of one window of a merge: words that sort alike, and whole keys where words alone do not decide."""
+    """The keys of a merge window: sortable words, and the whole keys if words alone do not decide."""
 
     words: Words
     whole: pa.LargeBinaryArray | Columns | None
@@ -148,11 +152,11 @@ class Keys:
         return len(self.words)
 
     def take(self, indices: Ints) -> Keys:
-        """The keys at these places."""
+        """Return the keys at these positions."""
         return Keys(self.words[indices], None if self.whole is None else self.whole.take(pa.array(indices)))
 
     def order(self) -> Ints:
-        """The places of the keys from small to large; equal keys stay as they are."""
+        """Return the indices that sort the keys; equal keys keep their order."""
         order = stable_order(self.words)
         if self.whole is None or not self._ties_differ(order):
             return order
@@ -163,7 +167,7 @@ class Keys:
         return found.astype(np.int64)
 
     def starts(self, order: Ints) -> Ints:
-        """Where in the order a new key begins."""
+        """Return the positions in the order at which a new key begins."""
         words = self.words[order]
         fresh = np.ones(len(words), dtype=bool)
         np.not_equal(words[1:], words[:-1], out=fresh[1:])
@@ -182,7 +186,7 @@ class Keys:
 
 
 def window(parts: Sequence[KeyArray], *, sorted_parts: bool = True) -> list[Keys]:
-    """The keys of the parts of one window in a common form, each sorted unless told otherwise."""
+    """Return the keys of a window's parts in a common form. Parts are sorted unless `sorted_parts` is false."""
     if not parts or isinstance(parts[0], np.ndarray):
         return [Keys(part, None) for part in parts]
     if isinstance(parts[0], Columns):
@@ -193,7 +197,7 @@ def window(parts: Sequence[KeyArray], *, sorted_parts: bool = True) -> list[Keys
 
 
 def concat(parts: Sequence[Keys]) -> Keys:
-    """Keys of several parts one after the other."""
+    """Concatenate the keys of several parts."""
     words = np.concatenate([part.words for part in parts]) if parts else np.empty(0, np.uint64)
     whole = [part.whole for part in parts if part.whole is not None]
     if not whole:
@@ -205,7 +209,7 @@ def concat(parts: Sequence[Keys]) -> Keys:
 
 
 def locate(base: Keys, needles: Keys) -> tuple[Ints, Ints]:
-    """Where each needle stands in the sorted base, or would be put in front of, and whether it is there."""
+    """Return the position of each needle in the sorted base, or where it would be inserted, and whether it is there."""
     places = np.searchsorted(base.words, needles.words, side="left")
     if not len(base):
         return places, np.zeros(len(needles), dtype=bool)
@@ -243,12 +247,12 @@ def _same_word(base: Keys, needles: Keys, places: Ints, which: Ints) -> Ints:
 
 
 def _at(keys: KeyArray, indices: Ints) -> pa.LargeBinaryArray:
-    """Whole keys at these places."""
+    """Return the whole keys at these positions as bytes."""
     return _bytes(keys.take(pa.array(indices)))
 
 
 def _bytes(keys: KeyArray) -> pa.LargeBinaryArray:
-    return keys.joined() if isinstance(keys, Columns) else keys
+    return keys.join_columns() if isinstance(keys, Columns) else keys
 
 
 def _column(array: pa.Array) -> Column:

@@ -1,11 +1,11 @@
-"""The files of one bucket as levels.
+"""The files of one bucket arranged as levels.
 
-Level 0 holds what was flushed: every file is a sorted run of its own, and the newest comes first. Every other level is
-one sorted run: its files have disjoint key ranges and stand in key order. Data is younger towards the front of `runs`,
-which is why a compaction always takes a prefix of it.
+Level 0 has the flushed files: each is a sorted run of its own, newest first. Every other level is one sorted run, whose
+files have disjoint key ranges and are in key order. Runs are listed youngest first, which is why a compaction always
+takes a prefix of `runs`.
 
-Invariant: a `Levels` never holds overlapping files on a level above 0, nor one file twice on a level. A tree that is
-deeper on disk than configured grows to hold what is there.
+Invariant: a `Levels` never has overlapping files on a level above 0, nor the same file twice on a level. If the tree on
+disk is deeper than configured, more levels are added to hold it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Levels:
 
     @property
     def max_level(self) -> int:
-        """The number of the lowest level, where full compactions put their result."""
+        """The number of the lowest level, to which full compactions write."""
         return len(self.upper)
 
     @property
@@ -55,36 +55,36 @@ class Levels:
         return (*self.level0, *(file for level in self.upper for file in level))
 
     def runs(self) -> tuple[Run, ...]:
-        """The sorted runs, youngest first: each file of level 0, then each level that has files."""
+        """Return the sorted runs, youngest first: each file of level 0, then each level that has files."""
         above = (Run(level, files) for level, files in enumerate(self.upper, start=1) if files)
         return (*(Run(0, (file,)) for file in self.level0), *above)
 
     @property
     def number_of_sorted_runs(self) -> int:
-        """How many runs a reader would have to merge at most."""
+        """The largest number of runs that a reader may have to merge."""
         return len(self.level0) + sum(bool(files) for files in self.upper)
 
     @property
     def non_empty_highest_level(self) -> int:
-        """The greatest level number that has files; -1 without any."""
+        """The largest level number that has files; -1 if there are no files."""
         above = max((level for level, files in enumerate(self.upper, start=1) if files), default=0)
         return above or (0 if self.level0 else -1)
 
     def apply(self, before: Iterable[RunFile], after: Iterable[RunFile]) -> Levels:
-        """The tree once a flush or compaction took out `before` and put in `after`.
+        """Return the tree after a flush or compaction removed `before` and added `after`.
 
-        A file that only moved to another level is in both, under one name.
+        An upgraded file is in both, under the same name.
 
         Raises:
-            InvalidInputError: a file to take out is not there.
-            FormatError: a file to put in is already there, or overlaps another of its level.
+            InvalidInputError: a file to remove is not in the tree.
+            FormatError: a file to add is already in the tree, or overlaps another file of its level.
         """
         gone = {(file.level, file.name) for file in before}
         missing = gone.difference((file.level, file.name) for file in self.files)
         if missing:
             level, name = min(missing)
             raise InvalidInputError(
-                "file to take out is not in the tree",
+                "file to remove is not in the tree",
                 file=name,
                 level=level,
                 hint="plan again on the files of the newest snapshot",
@@ -94,15 +94,15 @@ class Levels:
 
 
 def build_levels(files: Iterable[RunFile], *, num_levels: int) -> Levels:
-    """Arrange the files of a bucket.
+    """Arrange the files of a bucket as levels.
 
     Args:
         files: All live files of the bucket, in any order.
-        num_levels: How many levels are configured, level 0 included; more are made where files need them.
+        num_levels: The configured number of levels, including level 0; more are added if a file needs them.
 
     Raises:
         InvalidInputError: fewer than two levels.
-        FormatError: two files of a sorted level overlap, a file is there twice, or a level is negative.
+        FormatError: two files of a sorted level overlap, a file is listed twice, or a level is negative.
     """
     if num_levels < 2:
         raise InvalidInputError("tree needs at least two levels", num_levels=num_levels, hint="raise `num-levels`")
@@ -111,7 +111,7 @@ def build_levels(files: Iterable[RunFile], *, num_levels: int) -> Levels:
         by_level[file.level].append(file)
     if by_level and min(by_level) < 0:
         wrong = by_level[min(by_level)][0]
-        raise FormatError("data file lies on a negative level", file=wrong.name, level=wrong.level)
+        raise FormatError("data file has a negative level", file=wrong.name, level=wrong.level)
     level0 = sorted(by_level.pop(0, ()), key=_newest_first)
     for one, other in pairwise(level0):
         if one.name == other.name:
@@ -121,9 +121,13 @@ def build_levels(files: Iterable[RunFile], *, num_levels: int) -> Levels:
 
 
 def _newest_first(file: RunFile) -> tuple[int, int, int, bytes]:
-    """Equal sequence numbers come from several writers; the rest only keeps the order the same for everybody."""
+    """Return a sort key for level 0, newest first.
+
+    Files of concurrent writers can have equal sequence numbers. The other parts of the key only make every reader
+    choose the same order.
+    """
     meta = file.meta
-    # Names compare as UTF-16 in the other implementations.
+    # Java compares strings by UTF-16 code units.
     name = meta.file_name.encode("utf-16-be", "surrogatepass")
     return -meta.max_sequence, meta.min_sequence, meta.creation_time_ms or 0, name
 

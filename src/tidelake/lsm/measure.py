@@ -1,11 +1,11 @@
-"""How a tree is doing: its levels in numbers, what compaction still owes, and what reads, writes and space cost.
+"""The health of an LSM tree in numbers: its levels, its compaction debt, and its amplification.
 
-    read amplification    runs that a merge has open, on average over the bytes read; 1 where nothing overlaps
-    write amplification   bytes written by writes and compactions, for each byte that writes brought
-    space amplification   bytes of all runs, for each byte of the oldest run, which holds nearly every key
-    compaction debt       bytes that the compactions due now would rewrite, until none is due
+    read amplification    sorted runs that a merge opens, averaged over the bytes read; 1 if no files overlap
+    write amplification   bytes written by writers and compactions, per byte that writers added
+    space amplification   bytes of all runs, per byte of the oldest run, which holds nearly every key
+    compaction debt       bytes that compactions would rewrite now until none is due
 
-Invariant: measuring changes nothing and reads no file; every number follows from the metadata alone.
+Invariant: every number is computed from metadata; no file is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["LevelReport", "LsmReport", "measure"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelReport:
-    """One level. `overlap` is the largest number of its files that share a key; a sorted level has 1."""
+    """One level. `overlap` is the largest number of its files that may share a key; 1 on a sorted level."""
 
     level: int
     files: int
@@ -33,13 +33,13 @@ class LevelReport:
     bytes: int
     rows: int
     deletes: int | None
-    """Rows that are deletions; None when a file does not say."""
+    """The number of retract rows; None if a file does not store it."""
     overlap: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LsmReport:
-    """One bucket. `full_compaction_bytes` is what a full compaction would rewrite, moved files not counted."""
+    """One bucket. `full_compaction_bytes` is what a full compaction would rewrite, without upgraded files."""
 
     levels: tuple[LevelReport, ...]
     sorted_runs: int
@@ -66,16 +66,16 @@ def measure(
     appended_bytes: int = 0,
     compacted_bytes: int = 0,
 ) -> LsmReport:
-    """The numbers of one bucket.
+    """Measure one bucket.
 
     Args:
         levels: Its files.
         options: The table's options.
         now_ms: Local wall-clock time.
-        state: What the picker remembers of the bucket.
-        needs_lookup: Whether level 0 becomes visible only by compaction.
-        appended_bytes: What writes added over the snapshots looked at; zero leaves write amplification unknown.
-        compacted_bytes: What compactions added over the same snapshots.
+        state: What the writer remembers of the bucket between picks.
+        needs_lookup: Whether level-0 rows become visible only by a compaction.
+        appended_bytes: What writers added in the snapshots considered; if 0, write amplification is unknown.
+        compacted_bytes: What compactions added in the same snapshots.
     """
     runs = levels.runs()
     total = sum(run.size for run in runs)
@@ -116,7 +116,10 @@ def _debt(
     *,
     needs_lookup: bool,
 ) -> int:
-    """Play the picks that are due, as if a merge removed nothing; each takes runs away or empties level 0."""
+    """Simulate the picks that are due, assuming that a merge drops no row.
+
+    This ends, because each pick reduces the number of runs or empties level 0.
+    """
     debt = 0
     while runs:
         pick, state = pick_runs(

@@ -1,7 +1,7 @@
-"""The order of machine words: a stable sort that moves whole words, not places.
+"""A stable argsort of machine words that sorts values instead of indices.
 
-Sorting values is several times faster than sorting places by their values, so the place is put into the low bits of the
-word itself, where the distance between the smallest and the largest word leaves room for it.
+Sorting values is several times faster than sorting indices by their values, so each word's index is packed into its low
+bits, which are free if the range of the words is small enough.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 Ints = np.ndarray[Any, Any]
 _FEW: Final = 64
 _RUNS: Final = 64
-"""Sorted runs one after the other, if they are few, are merged by the library's own sort."""
+"""Up to so many ascending runs one after the other, NumPy's stable sort, which merges runs, is faster."""
 
 
 def stable_order(words: np.ndarray[Any, np.dtype[np.uint64]]) -> Ints:
-    """The places of words from small to large; equal words stay as they are."""
+    """Return the indices that sort the words; equal words keep their order."""
     count = len(words)
     if count < _FEW:
         return np.argsort(words, kind="stable")
@@ -38,7 +38,7 @@ def stable_order(words: np.ndarray[Any, np.dtype[np.uint64]]) -> Ints:
     packed &= np.uint64((1 << place_bits) - 1)
     order: Ints = packed.view(np.int64)
     if spare > 0:
-        # The lowest bits were cut off: where they matter, places are sorted after all.
+        # The lowest bits of the words were dropped to make room. If they decide, fall back to sorting indices.
         found = words[order]
         if not bool((found[1:] >= found[:-1]).all()):
             return np.argsort(words, kind="stable")

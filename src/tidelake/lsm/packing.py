@@ -1,11 +1,10 @@
-"""Key columns of one window of a merge, squeezed into one word for each row.
+"""Packs the key columns of a merge window into one machine word per row.
 
-From the left each column takes as few bits as the distance between its smallest and its largest value in the window
-needs, until a word is full. Texts that repeat are replaced by their rank among the texts of the window; of others the
-word has the eight bytes behind what all of them begin with.
+From left to right, each column takes only the bits that its range of values in the window needs, until the word is
+full. Repeating texts are replaced by their rank among the texts of the window; of other texts the word holds the eight
+bytes after their common prefix.
 
-Invariant: of two rows of the window the one with the smaller word has the smaller key; where the words tell all keys
-apart (`exact`), equal words mean equal keys.
+Invariant: within a window a smaller word means a smaller key; if the words are `exact`, equal words mean equal keys.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ __all__ = ["Column", "is_fixed", "pack", "text_words"]
 
 Ints = np.ndarray[Any, Any]
 Column: TypeAlias = Any
-"""Values of fixed width, bytes in memcmp order, or texts by number."""
+"""Values of fixed width, bytes in memcmp order, or texts as dictionary codes."""
 
 _SAMPLE: Final = 512
-"""Rows that tell whether sorted text repeats itself."""
+"""How many rows are sampled to decide whether sorted texts repeat."""
 _BITS: Final = 8 * WORD
 _MASK: Final = (1 << _BITS) - 1
 
 
 def is_fixed(column: Column) -> bool:
-    """Whether the values of a column fit one word each, whatever they are."""
+    """Return whether every possible value of a column fits one word."""
     return not isinstance(column, Coded) and word_width(column.type) is not None
 
 
 def pack(columns: Sequence[Sequence[Column]], *, sorted_parts: bool) -> tuple[list[Words], bool]:
-    """The words of the rows of each part, and whether they are exact.
+    """Return the words of each part's rows, and whether they are exact.
 
     Args:
-        columns: For each column of the key its values in every part.
-        sorted_parts: Whether the rows of every part are sorted by key.
+        columns: For each key column, its values in every part.
+        sorted_parts: Whether every part is sorted by key.
     """
     fields: list[_Field] = []
     room, exact = _BITS, True
     for number, arrays in enumerate(columns):
-        parts, alone = _narrowed(arrays, sorted_parts=sorted_parts and number == 0)
+        parts, alone = _narrow_column(arrays, sorted_parts=sorted_parts and number == 0)
         spans = [span for part in parts if (span := part.span()) is not None]
         low = min((span[0] for span in spans), default=0)
         bits = (max((span[1] for span in spans), default=0) - low).bit_length()
@@ -58,10 +57,10 @@ def pack(columns: Sequence[Sequence[Column]], *, sorted_parts: bool) -> tuple[li
         if not exact:
             break
     spare = fields[-1].shift
-    return [_joined(fields, part, spare) for part in range(len(columns[0]))], exact
+    return [_combine_fields(fields, part, spare) for part in range(len(columns[0]))], exact
 
 
-def _joined(fields: Sequence[_Field], part: int, spare: int) -> Words:
+def _combine_fields(fields: Sequence[_Field], part: int, spare: int) -> Words:
     first, *others = (each.parts[part].words(each.low, each.cut, each.shift - spare) for each in fields)
     for words in others:
         first |= words
@@ -70,7 +69,7 @@ def _joined(fields: Sequence[_Field], part: int, spare: int) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """Values that are integers already."""
+    """Values that are already integers."""
 
     values: Ints
 
@@ -91,11 +90,11 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """Texts of which only the ranks of the distinct ones are kept, and where they come."""
+    """Texts as the ranks of the distinct ones, and which rows have them."""
 
     ranks: Words
     places: Ints
-    """Which of them each row has; or, if they stand `in_a_row`, how often each of them comes."""
+    """The index into `ranks` of each row; or, if `in_a_row`, how many consecutive rows each rank has."""
     in_a_row: bool
 
     def span(self) -> tuple[int, int] | None:
@@ -109,17 +108,17 @@ class _Ranked:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One column of the key, and where in the word it is."""
+    """One key column and its bits in the word."""
 
     parts: Sequence[_Numbers | _Ranked]
     low: int
     cut: int
-    """Bits of its own that find no room."""
+    """How many of its lowest bits do not fit."""
     shift: int
 
 
-def _narrowed(arrays: Sequence[Column], *, sorted_parts: bool) -> tuple[Sequence[_Numbers | _Ranked], bool]:
-    """One column of all parts, and whether its words tell all values apart."""
+def _narrow_column(arrays: Sequence[Column], *, sorted_parts: bool) -> tuple[Sequence[_Numbers | _Ranked], bool]:
+    """Return one column of all parts as integers, and whether they distinguish all values."""
     if all(map(is_fixed, arrays)):
         return [_Numbers(sortable_numbers(array)) for array in arrays], True
     if _worth_ranks(arrays, sorted_parts=sorted_parts):
@@ -155,7 +154,7 @@ def _ranks(arrays: Sequence[Column], *, sorted_parts: bool) -> list[_Ranked]:
 
 
 def _changes(array: pa.LargeBinaryArray) -> Ints:
-    """Where a new value begins."""
+    """Return the positions at which a new value begins."""
     if not len(array):
         return np.empty(0, np.int64)
     fresh = pc.not_equal(array[1:], array[:-1]).to_numpy(zero_copy_only=False)
@@ -163,7 +162,7 @@ def _changes(array: pa.LargeBinaryArray) -> Ints:
 
 
 def text_words(arrays: Sequence[pa.LargeBinaryArray], *, sorted_parts: bool) -> tuple[list[Words], bool]:
-    """Of each text the eight bytes that tell most, and whether they tell all texts apart."""
+    """Return the eight most significant distinct bytes of each text, and whether they distinguish all texts."""
     filled = [array for array in arrays if len(array)]
     if not filled:
         return [np.empty(0, np.uint64) for _ in arrays], True
@@ -171,7 +170,7 @@ def text_words(arrays: Sequence[pa.LargeBinaryArray], *, sorted_parts: bool) -> 
     bounds = [widths(array) for array in filled]
     shortest, longest = min(low for low, _ in bounds), max(high for _, high in bounds)
     if shortest == longest >= WORD:
-        # Behind the common prefix, or as much of it as fills the word.
+        # Start after the common prefix, but not so late that fewer than eight bytes are left.
         skip = min(common, longest - WORD)
         return [load_even(array, longest, skip) for array in arrays], skip == longest - WORD
     exact = longest - common < WORD

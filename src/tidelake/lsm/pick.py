@@ -1,14 +1,14 @@
-"""Which runs to compact next: universal compaction, decided from sizes and levels alone.
+"""Picks the sorted runs to compact next: universal compaction, decided from sizes and levels alone.
 
-The runs are looked at youngest first, and a compaction takes a prefix of them, so that younger data never ends up below
-older data. In this order: a full compaction that is due by time or size; too many bytes above the oldest run; runs of
-similar size; too many runs; and, where level 0 must not stay, whatever lies there.
+Runs are considered youngest first, and a compaction takes a prefix of them, so that younger data never ends up below
+older data. The reasons to compact, in this order: a full compaction is due by time or size; size amplification; runs of
+similar size; too many runs; and, if files must not stay on level 0, whatever is there.
 
-Invariant: the output level is never 0, every run after the taken ones lies below the output level, and the same state
-gives the same answer. Times are local wall-clock milliseconds, as creation times of files are.
+Invariant: the output level is never 0, every run after the picked ones is on a level below the output, and equal inputs
+give equal picks. Times are local wall-clock milliseconds, as the creation times of files are.
 
-Once a compaction has begun, runs on level 0 and level 1 are taken along whatever their size, so that level 1 does not
-grow for ever by small merges. Release 2.0.0 does not do so yet; `absorb=False` picks as it does.
+Once a pick has more than one run, the following runs on levels 0 and 1 are included whatever their size, so that level
+1 does not grow for ever by small merges. Paimon 2.0.0 does not do this yet; `absorb=False` picks as it does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class SizedRun(Protocol):
-    """What the pick looks at."""
+    """What a pick needs to know about a sorted run."""
 
     @property
     def level(self) -> int:
@@ -44,7 +44,7 @@ class SizedRun(Protocol):
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The size of the run in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class PickState:
 
     last_full_ms: int | None = None
     fruitless: int = 0
-    """Triggers without a compaction since level 0 was last lifted by force; only a gentle table counts them."""
+    """Triggers without a compaction since level 0 was last compacted by force; counted with `lookup-compact=gentle`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """One compaction of a bucket: these files become part of the run at `output_level`.
 
-    `drop_delete` tells that no older version can lie below, so deletions need not be kept. With `one_by_one` every file
-    is rewritten for itself: the tree is already as flat as it can be.
+    `drop_delete`: no older version can be below the output, so retract rows need not be kept. With `one_by_one` each
+    file is rewritten by itself, because the tree is already flat.
     """
 
     files: tuple[RunFile, ...]
@@ -82,7 +82,10 @@ class Compaction:
 
 
 def first_state(levels: Levels) -> PickState:
-    """The state of a writer that opens a bucket: its last full compaction is as old as the newest file it left."""
+    """Return the state of a writer that opens a bucket: the newest file of the lowest level dates the full compaction.
+
+    Without this, every new writer would start with a full compaction if `compaction.optimization-interval` is set.
+    """
     times = [file.meta.creation_time_ms for file in levels.upper[-1]]
     return PickState(last_full_ms=max((time for time in times if time is not None), default=None))
 
@@ -97,16 +100,16 @@ def plan_compaction(
     deletion_vectors: bool = False,
     absorb: bool = True,
 ) -> tuple[Compaction | None, PickState]:
-    """The compaction that is due, if any, and the state to remember.
+    """Return the compaction that is due, if any, and the state for the next call.
 
     Args:
         levels: The files of the bucket.
         options: The table's options.
         now_ms: Local wall-clock time.
         state: What the last call returned, or `first_state`.
-        needs_lookup: Whether rows of level 0 become visible only by a compaction that looks up older versions.
-        deletion_vectors: Whether the table marks superseded rows, so that deletions need not be kept at all.
-        absorb: Whether levels 0 and 1 are taken along once a compaction has begun.
+        needs_lookup: Whether compactions look up older versions, so that level 0 has to be compacted.
+        deletion_vectors: Whether the table uses deletion vectors, so that retract rows need not be kept at all.
+        absorb: Whether a pick of several runs includes the following runs on levels 0 and 1.
     """
     runs = levels.runs()
     pick, state = pick_runs(
@@ -135,12 +138,12 @@ def plan_full_compaction(
     with_vectors: Collection[str] = frozenset(),
     deletion_vectors: bool = False,
 ) -> Compaction | None:
-    """Everything to the lowest level; where all is there already, only the files that have a reason to change.
+    """Return a compaction of all files to the lowest level; if all are there already, of those that need rewriting.
 
     Args:
         levels: The files of the bucket.
         options: The table's options.
-        expired: Names of files that hold rows past their record-level expiry.
+        expired: Names of files with rows past their record-level expiry.
         with_vectors: Names of files that have a deletion vector.
         deletion_vectors: Whether the table uses deletion vectors.
     """
@@ -162,10 +165,10 @@ def plan_full_compaction(
 
 
 def may_drop_deletes(levels: Levels, output_level: int, *, deletion_vectors: bool) -> bool:
-    """Whether a compaction to this level may forget deletions.
+    """Return whether a compaction to this level may drop retract rows.
 
-    It may when nothing lies below the output, where an older version could come back to life; with deletion vectors
-    that version is marked as gone anyway.
+    It may if no files are below the output level. Otherwise an older version of the key could be there, and without its
+    retract row it would be read again. With deletion vectors that version is already deleted by its position.
     """
     return output_level != 0 and (deletion_vectors or output_level >= levels.non_empty_highest_level)
 
@@ -183,7 +186,7 @@ def pick_runs(
     needs_lookup: bool = False,
     absorb: bool = True,
 ) -> tuple[Pick | None, PickState]:
-    """What to compact, and the state to remember. `runs` are youngest first."""
+    """Return the runs to compact, if any, and the state for the next call. `runs` are youngest first."""
     pick = pick_universal(
         runs, options, max_level=max_level, now_ms=now_ms, last_full_ms=state.last_full_ms, absorb=absorb
     )
@@ -208,7 +211,7 @@ def pick_universal(
     last_full_ms: int | None = None,
     absorb: bool = True,
 ) -> Pick | None:
-    """What is due by time, size or number of runs; None when nothing is."""
+    """Return what is due by time, size or number of runs; None if nothing is."""
     count, trigger = len(runs), options.trigger
     if _full_is_due(runs, options, max_level, now_ms, last_full_ms):
         return Pick(count, max_level)
@@ -227,7 +230,7 @@ def pick_universal(
 def pick_level0(
     runs: Sequence[SizedRun], options: CompactionOptions, *, max_level: int, now_ms: int, absorb: bool = True
 ) -> Pick | None:
-    """All of level 0, with the runs of similar size behind it; None when level 0 is empty."""
+    """Return all of level 0 and the following runs of similar size; None if level 0 is empty."""
     count = next((place for place, run in enumerate(runs) if run.level > 0), len(runs))
     if count == 0:
         return None
@@ -252,11 +255,11 @@ def _full_is_due(
 def _pick_ratio(
     runs: Sequence[SizedRun], count: int, *, max_level: int, ratio_percent: int, absorb: bool, force: bool = False
 ) -> Pick | None:
-    """The first `count` runs and those behind them that are not much larger than all before."""
+    """Return the first `count` runs and the following ones as long as none is much larger than all runs before it."""
     taken = sum(run.size for run in runs[:count])
     triggered = force or count > 1
     for run in runs[count:]:
-        # The format's own arithmetic is in floating point, and the boundary case must fall on the same side.
+        # Paimon computes this in floating point. Do the same, so that boundary cases give the same pick.
         too_large = float(taken) * (100.0 + ratio_percent) / 100.0 < float(run.size)
         if too_large and not (absorb and triggered and run.level <= 1):
             break
@@ -267,7 +270,7 @@ def _pick_ratio(
 
 
 def _to_level(runs: Sequence[SizedRun], count: int, max_level: int) -> Pick:
-    """Put the result right above the next run; where that would be level 0, take runs along until it is not."""
+    """Choose the level above the next run as output; while that is level 0, include the next run."""
     output = max(0, runs[count].level - 1) if count < len(runs) else max_level
     while output == 0 and count < len(runs):
         output = runs[count].level

@@ -1,4 +1,4 @@
-"""Numbers that order versions as the values of a sequence column do."""
+"""Ranks of the values of sequence columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelake.lsm.words import is_word, sortable_words
 
 
 def sequence_ranks(column: pa.ChunkedArray, *, descending: bool) -> Ints:
-    """Numbers that order versions as the values of a sequence column do; null is the oldest either way."""
+    """Return ranks that order versions as a sequence column does; null is the oldest, descending too."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     ranks = np.zeros(len(array), np.int64)

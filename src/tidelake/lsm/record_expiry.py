@@ -1,16 +1,15 @@
-"""Record-level expiry: rows whose time lies too far back are left out of what a compaction reads.
+"""Record-level expiry: a compaction drops rows whose time column is too old.
 
-A row is past its time when the whole seconds since its time column are more than `record-level.expire-time`; a row
-without a time stays. Nobody promises when that happens: a read shows such rows until a compaction has met them, and a
-version that expired no longer hides an older one that did not.
+A row has expired if more whole seconds than `record-level.expire-time` have passed since the time in its column; a row
+with a null time never expires. It is not defined when the row disappears: reads return it until a compaction rewrites
+its file, and an expired version that was dropped no longer hides an older one that has not expired.
 
-Invariant: whether a row is kept depends on its time and the moment given, nothing else. A file is only called expired
-where its statistics say that it holds such a row.
+Invariant: whether a row is kept depends only on its time and the given moment. A file counts as expired only if its
+statistics show that it has an expired row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.options import Affects, DurationMs, OptionGroup, option
-from tidelake.spec.schema import RECORD_TIME_ROOTS, Schema
-from tidelake.spec.types import Field
+from tidelake.options import Affects, DurationMs, OptionGroup, TableOptions, option
+from tidelake.spec.schemas.schema import RECORD_TIME_ROOTS, Schema
+from tidelake.spec.types.data_types import Field
 
 __all__ = ["RecordExpiry", "RecordExpiryOptions", "expiry_for"]
 
 _COMPACT: Final = (Affects.WRITE, Affects.MAINTENANCE)
 _MILLISECONDS_FROM: Final = 1_000_000_000_000
-"""From here on a BIGINT is taken for milliseconds: as seconds it would be the year 33658."""
+"""BIGINT values from here on are milliseconds: as seconds this would be the year 33658."""
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -36,7 +35,7 @@ Seconds = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordExpiryOptions(OptionGroup):
-    """How long rows are kept, by a time of their own."""
+    """How long rows are kept, counted from a time column."""
 
     expire_ms: DurationMs | None = option(
         "record-level.expire-time",
@@ -54,44 +53,44 @@ class RecordExpiryOptions(OptionGroup):
 
 @dataclass(frozen=True, slots=True)
 class RecordExpiry:
-    """Rows live for some seconds after the time in one of their columns."""
+    """The time column, and how many seconds after it a row expires."""
 
     field: Field
     seconds: int
 
-    def expired(self, times: pa.Array | pa.ChunkedArray, now_ms: int) -> Mask:
-        """Which times lie too far back at a moment (milliseconds since 1970); a null never does."""
+    def mask_expired(self, times: pa.Array | pa.ChunkedArray, now_ms: int) -> Mask:
+        """Return a mask of the times that have expired at a moment (milliseconds since 1970); nulls never do."""
         whole = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else times
         nulls = whole.is_null().to_numpy(zero_copy_only=False)
         seconds = _seconds(pc.fill_null(whole, _any_time(whole.type)))
         past: Mask = (seconds < now_ms // 1000 - self.seconds) & ~nulls
         return past
 
-    def living(self, rows: pa.Table, now_ms: int) -> pa.Table:
-        """The rows that are not past their time."""
-        past = self.expired(rows.column(self.field.name), now_ms)
+    def drop_expired(self, rows: pa.Table, now_ms: int) -> pa.Table:
+        """Return the rows that have not expired."""
+        past = self.mask_expired(rows.column(self.field.name), now_ms)
         return rows.filter(pa.array(~past)) if past.any() else rows
 
 
-def expiry_for(schema: Schema, options: Mapping[str, str]) -> RecordExpiry | None:
-    """How the rows of a table expire; None where they do not.
+def expiry_for(schema: Schema, options: TableOptions) -> RecordExpiry | None:
+    """Return how the rows of a table expire; None if they do not.
 
     Raises:
-        InvalidInputError: the time column is missing, or holds no time.
+        InvalidInputError: the time column is not set, does not exist, or is not of a time type.
     """
-    chosen = RecordExpiryOptions.parse(options)
+    chosen = options.of(RecordExpiryOptions)
     if chosen.expire_ms is None:
         return None
     if chosen.time_field is None:
         raise InvalidInputError(
-            "expiry of rows needs a column with their time",
+            "record-level expiry needs a time column",
             option="record-level.time-field",
             hint="set it to an INT, BIGINT or TIMESTAMP column, or unset record-level.expire-time",
         )
     field = schema.field(chosen.time_field)
     if field.type.root not in RECORD_TIME_ROOTS:
         raise InvalidInputError(
-            "column cannot tell when rows expire",
+            "column cannot be the time column of record-level expiry",
             option="record-level.time-field",
             column=field.name,
             type=field.type,
@@ -101,7 +100,7 @@ def expiry_for(schema: Schema, options: Mapping[str, str]) -> RecordExpiry | Non
 
 
 def _seconds(times: pa.Array) -> Seconds:
-    """Times as whole seconds since 1970, rounded down."""
+    """Return times as whole seconds since 1970, rounded down."""
     if pa.types.is_timestamp(times.type):
         ticks: Seconds = times.view(pa.int64()).to_numpy(zero_copy_only=False)
         return ticks // _UNITS[times.type.unit]

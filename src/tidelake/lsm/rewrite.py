@@ -1,10 +1,10 @@
-"""One compaction as a list of steps: which files are merged and rewritten, and which only change their level.
+"""Plans the steps of one compaction: which files are merged and rewritten, and which are upgraded.
 
-A large file that overlaps nothing would come out of a merge as it went in, so it is moved by its metadata alone. Small
-ones are rewritten with their neighbours. No file is skipped in the middle: the result must stay one sorted run.
+A large file that overlaps no other would come out of a merge unchanged, so it is upgraded: only its metadata changes.
+Small files are rewritten with their neighbours. No file in between is left out: the result must be one sorted run.
 
-Invariant: every input file is in at most one step; those in none already lie where they should. A moved file keeps its
-name: it is among the files before and the files after, and must never be deleted as an input.
+Invariant: every input file is in at most one step; a file in none is already on the output level. An upgraded file
+keeps its name: it is in the files before and after the compaction, and must never be deleted as an input.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Rewrite:
 
     @property
     def files(self) -> tuple[RunFile, ...]:
-        """The files it reads."""
+        """The files that the step reads."""
         return tuple(file for section in self.sections for file in section.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """Move one file to `level` without touching its bytes.
+    """Upgrade one file to `level` without changing its bytes.
 
-    With `watched` its rows still have to be read: to be compared with what lies below, or to be told of as new.
+    If `watched`, its rows still have to be read, to compare them with lower levels or to report them in a changelog.
     """
 
     file: RunFile
@@ -47,7 +47,7 @@ class Upgrade:
 
     @property
     def after(self) -> RunFile:
-        """The file as it is listed afterwards, under the same name."""
+        """The file with its new level, under the same name."""
         return self.file.at(self.level)
 
 
@@ -56,16 +56,16 @@ Step = Rewrite | Upgrade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupRules:
-    """What a table that looks up older versions says about lifting a file from level 0."""
+    """When a table with lookup compactions has to rewrite a level-0 file instead of upgrading it."""
 
     deletion_vectors: bool = False
     last_wins: bool = False
-    """The merge keeps the last version as it is (deduplicate without sequence fields): nothing below changes a row."""
+    """The merge keeps the last version unchanged (deduplicate without sequence fields): older ones do not matter."""
     format_changes: bool = False
-    """Files of the output level have another format than those of level 0."""
+    """The output level uses another file format than level 0."""
 
     def must_rewrite(self, file: RunFile, *, to_bottom: bool) -> bool:
-        """Whether the file's bytes would not be right on the new level."""
+        """Return whether the file's rows would be wrong on the new level."""
         if self.format_changes or (self.deletion_vectors and file.may_hold_deletes):
             return True
         return not (to_bottom or self.last_wins)
@@ -78,33 +78,33 @@ def plan_steps(
     max_level: int,
     expired: Collection[str] = frozenset(),
     lookup: LookupRules | None = None,
-    tells_bottom: bool = False,
+    reports_bottom: bool = False,
 ) -> tuple[Step, ...]:
-    """The steps of a compaction, in key order.
+    """Return the steps of a compaction, in key order.
 
     Args:
-        compaction: What was picked.
+        compaction: The picked compaction.
         options: The table's options.
         max_level: The lowest level of the tree.
-        expired: Names of files that hold rows past their record-level expiry.
-        lookup: How files leave level 0 where the table looks up older versions; None where it does not.
-        tells_bottom: Whether rows are told of as new when they reach the lowest level.
+        expired: Names of files with rows past their record-level expiry.
+        lookup: When level-0 files have to be rewritten; None if compactions of the table do not look up.
+        reports_bottom: Whether rows are reported in the changelog when they reach the lowest level.
     """
-    walk = _Walk(compaction, options.force_rewrite_all_files, max_level, expired, lookup, tells_bottom)
+    walk = _Walk(compaction, options.force_rewrite_all_files, max_level, expired, lookup, reports_bottom)
     if compaction.one_by_one:
-        return tuple(walk.rewritten([_single(file)]) for file in compaction.files)
+        return tuple(walk.plan_rewrite([_single(file)]) for file in compaction.files)
     steps: list[Step] = []
-    waiting: list[Section] = []
+    pending: list[Section] = []
     for section in partition_files(compaction.files):
         files = section.files
         if len(section.runs) > 1 or files[0].size < options.small_file_bytes:
             # The files of a section with one run are a single file: two disjoint files would be two sections.
-            waiting.append(section)
+            pending.append(section)
             continue
-        steps += walk.flushed(waiting)
-        steps += walk.moved(files[0])
-        waiting = []
-    steps += walk.flushed(waiting)
+        steps += walk.plan_pending(pending)
+        steps += walk.plan_move(files[0])
+        pending = []
+    steps += walk.plan_pending(pending)
     return tuple(steps)
 
 
@@ -119,28 +119,28 @@ class _Walk:
     max_level: int
     expired: Collection[str]
     lookup: LookupRules | None
-    tells_bottom: bool
+    reports_bottom: bool
 
-    def rewritten(self, sections: list[Section]) -> Rewrite:
+    def plan_rewrite(self, sections: list[Section]) -> Rewrite:
         target = self.compaction
         return Rewrite(sections=tuple(sections), output_level=target.output_level, drop_delete=target.drop_delete)
 
-    def flushed(self, waiting: list[Section]) -> list[Step]:
-        """What becomes of the sections that wait: rewritten together, but a file that is alone need not be."""
-        if not waiting:
+    def plan_pending(self, pending: list[Section]) -> list[Step]:
+        """Rewrite the pending sections together; a single file may not need it."""
+        if not pending:
             return []
-        if len(waiting) == 1 and len(waiting[0].runs) == 1:
-            return [step for file in waiting[0].files for step in self.moved(file)]
-        return [self.rewritten(waiting)]
+        if len(pending) == 1 and len(pending[0].runs) == 1:
+            return [step for file in pending[0].files for step in self.plan_move(file)]
+        return [self.plan_rewrite(pending)]
 
-    def moved(self, file: RunFile) -> list[Step]:
+    def plan_move(self, file: RunFile) -> list[Step]:
         output = self.compaction.output_level
         to_bottom = output == self.max_level
-        # Nobody removes deletions from the lowest level later on: now is the time.
+        # No later compaction removes retract rows from a file on the lowest level, so it has to happen now.
         stale = (to_bottom and file.may_hold_deletes) or self.rewrite_all or file.name in self.expired
         rules = self.lookup if file.level == 0 else None
         if stale or (rules is not None and rules.must_rewrite(file, to_bottom=to_bottom)):
-            return [self.rewritten([_single(file)])]
+            return [self.plan_rewrite([_single(file)])]
         if file.level == output:
             return []
-        return [Upgrade(file=file, level=output, watched=rules is not None or (to_bottom and self.tells_bottom))]
+        return [Upgrade(file=file, level=output, watched=rules is not None or (to_bottom and self.reports_bottom))]

@@ -1,7 +1,7 @@
-"""Files cut into sections: ranges of keys that have nothing to do with each other.
+"""Cuts files into sections, whose key ranges do not overlap.
 
-A key lies in at most one section, so sections are merged one after the other or by different tasks. Inside a section
-the files are dealt to as few sorted runs as possible, because a merge costs by the number of runs.
+A key is in at most one section, so sections can be merged one after the other or by different tasks. Within a section
+the files are assigned to as few sorted runs as possible, because the cost of a merge grows with the number of runs.
 
 Invariant: sections are disjoint and in key order; the files of each run are disjoint and in key order; every file is in
 exactly one run of one section.
@@ -20,7 +20,7 @@ __all__ = ["Section", "partition_files"]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Files whose key ranges hang together, as sorted runs."""
+    """Files with overlapping key ranges, as sorted runs."""
 
     runs: tuple[tuple[RunFile, ...], ...]
 
@@ -37,10 +37,10 @@ class Section:
 
 def partition_files(files: Iterable[RunFile]) -> tuple[Section, ...]:
     """Cut files of any levels into sections of as few runs as possible."""
-    return tuple(Section(_deal(group)) for group in _connected(files))
+    return tuple(Section(_assign_runs(group)) for group in _group_overlapping(files))
 
 
-def _connected(files: Iterable[RunFile]) -> Iterator[list[RunFile]]:
+def _group_overlapping(files: Iterable[RunFile]) -> Iterator[list[RunFile]]:
     group: list[RunFile] = []
     reach: Key = ()
     for file in sorted(files, key=lambda each: (each.min_key, each.max_key)):
@@ -53,8 +53,8 @@ def _connected(files: Iterable[RunFile]) -> Iterator[list[RunFile]]:
         yield group
 
 
-def _deal(files: list[RunFile]) -> tuple[tuple[RunFile, ...], ...]:
-    """Put each file, in key order, behind the run that ended first; open a run when even that one reaches into it."""
+def _assign_runs(files: list[RunFile]) -> tuple[tuple[RunFile, ...], ...]:
+    """Append each file, in key order, to the run that ends first; start a new run if even that one overlaps it."""
     runs: list[list[RunFile]] = []
     ends: list[tuple[Key, int]] = []
     for file in files:

@@ -1,8 +1,7 @@
-"""Two states of the same keys compared by the merge: the sides are runs, and keys that both have meet in one fold.
+"""A merge engine that compares two states of the same keys, given to the merge kernel as two runs.
 
-Rows of the earlier side carry the kind of a deletion and those of the later side that of an insertion, so that a key
-which only one side has passes through as it is. A key that both have comes here: equal rows come to nothing, others to
-what was there before and what is there now.
+Rows of the earlier state have the kind -D and those of the later state +I, so that a key in only one state passes
+through the kernel with the right kind. A key in both is folded here: equal rows give no row, others -U and +U.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ import pyarrow.compute as pc
 
 from tidelake.lsm.difference import equal_values
 from tidelake.lsm.engine import KIND, UPDATE_AFTER, UPDATE_BEFORE, Ints, Versions
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
 
 
 @dataclass(frozen=True, slots=True)
 class TwoStates:
-    """Compares the rows of two sides by these columns; the earlier side is the older one."""
+    """Compares the rows of two states by these columns."""
 
     fields: tuple[Field, ...]
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """See `Engine.takes_last`."""
         return False
 
-    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
-        """No row: a version comes out as it went in, or not at all."""
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - other engines look at the rows
+        """See `Engine.changes_alone`: a single version stays unchanged."""
         return None
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """The row before and the row after of each key whose rows are not the same."""
-        assert versions.rows.num_rows == 2 * versions.count, "a side has each key once"
+        """Return the old and the new row of each key whose rows differ."""
+        assert versions.rows.num_rows == 2 * versions.count, "a state has each key once"
         first = versions.starts[:-1]
         before, after = (versions.rows.take(pa.array(first + side)) for side in (0, 1))
         changed = np.flatnonzero(rows_differ(before, after, self.fields))
@@ -48,7 +47,7 @@ class TwoStates:
 
 
 def rows_differ(left: pa.Table, right: pa.Table, fields: Sequence[Field]) -> Ints:
-    """Which rows of two tables of one length are not the same, place by place; null is null, and NaN is NaN."""
+    """Return a mask of the positions at which two tables of equal length differ; null equals null, NaN equals NaN."""
     differ = np.zeros(left.num_rows, bool)
     for field in fields:
         one, other = (side.column(field.name).combine_chunks() for side in (left, right))

@@ -1,7 +1,7 @@
-"""Values of key columns as unsigned words, and as bytes in memcmp order, that sort as the format sorts them.
+"""Key values as unsigned words, or as bytes in memcmp order, that sort as the format sorts keys.
 
 Invariant: words and bytes compare as the format compares values: numbers by value, floats by total order with one NaN
-above infinity, text and binary by unsigned bytes with the shorter first.
+above infinity, texts and binaries by unsigned bytes, a prefix before longer values.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SIGN: Final = np.uint64(1 << 63)
 WORD: Final = 8
 """Bytes of a word."""
 _WORD_DIGITS: Final = 18
-"""Digits of a decimal that a word holds, whatever they are."""
+"""The precision up to which every decimal fits a word."""
 
 
 # ------------------------------------------------------------------------------------------------ words
 
 
 def sortable_words(array: pa.Array) -> Words:
-    """Fixed-width values, none of them null, as unsigned words of the same order.
+    """Return fixed-width values without nulls as unsigned words of the same order.
 
     Raises:
         InvalidInputError: the type has no fixed width of at most one word.
@@ -41,7 +41,7 @@ def sortable_words(array: pa.Array) -> Words:
 
 
 def sortable_numbers(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Fixed-width values, none of them null, as integers of the same order: as they are stored, where that will do.
+    """Return fixed-width values without nulls as integers of the same order, without a copy where possible.
 
     Raises:
         InvalidInputError: the type has no fixed width of at most one word.
@@ -62,7 +62,7 @@ def sortable_numbers(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def is_word(dtype: pa.DataType) -> bool:
-    """Whether values of a type fit one sortable word."""
+    """Return whether all values of a type fit one sortable word."""
     return word_width(dtype) is not None
 
 
@@ -79,7 +79,7 @@ def _low_words(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def word_width(dtype: pa.DataType) -> int | None:
-    """Bytes of the sortable form, None where it has no fixed one of at most a word."""
+    """Return the size of the sortable form in bytes; None if it is not fixed or larger than a word."""
     if pa.types.is_boolean(dtype):
         return 1
     if pa.types.is_floating(dtype):
@@ -92,7 +92,7 @@ def word_width(dtype: pa.DataType) -> int | None:
 
 
 def pack_words(arrays: Sequence[pa.Array]) -> Words:
-    """Keys of fixed-width columns that fit one word together."""
+    """Pack fixed-width columns that fit one word together into one word per row."""
     words = sortable_words(arrays[0])
     if len(arrays) == 1:
         return words
@@ -104,7 +104,7 @@ def pack_words(arrays: Sequence[pa.Array]) -> Words:
 
 
 def _narrow(array: pa.Array, bits: int) -> Words:
-    """Sortable in the low bits alone."""
+    """Return words that sort correctly by their low bits alone."""
     words = sortable_words(array)
     if pa.types.is_boolean(array.type) or bits == 64:
         return words
@@ -116,10 +116,10 @@ def _narrow(array: pa.Array, bits: int) -> Words:
 
 
 def key_bytes(array: pa.Array) -> pa.LargeBinaryArray:
-    """Values as bytes in memcmp order.
+    """Return values as bytes in memcmp order.
 
     Raises:
-        InvalidInputError: the type is none that keys have.
+        InvalidInputError: the type cannot be part of a key.
     """
     dtype = array.type
     if pa.types.is_dictionary(dtype):
@@ -137,18 +137,18 @@ def key_bytes(array: pa.Array) -> pa.LargeBinaryArray:
 
 
 def key_part(array: pa.Array, *, ends: bool) -> pa.LargeBinaryArray:
-    """One column of a composite key; where another follows, so marked that no key is the beginning of another."""
+    """Return one column of a composite key as bytes; unless it is the last, terminated so that no key is a prefix."""
     if word_width(array.type) is not None:
         return _fixed_bytes(sortable_words(array).astype(">u8").view(np.uint8).reshape(-1, WORD))
     whole = key_bytes(array)
     if not ends or pa.types.is_decimal128(array.type):
         return whole
     end = pa.scalar(b"\x00\x00", pa.large_binary())
-    return pc.binary_join_element_wise(_escaped(whole), end, pa.scalar(b"", pa.large_binary()))
+    return pc.binary_join_element_wise(_escape_zeros(whole), end, pa.scalar(b"", pa.large_binary()))
 
 
-def _escaped(array: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """With 00 as 00 01, so that 00 00 can end a part: it sorts before everything that could follow."""
+def _escape_zeros(array: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """Replace 00 by 00 01, so that 00 00 can end a part and sorts before every byte that could follow."""
     offsets, data = _raw(array)
     body = data[offsets[0] : offsets[-1]]
     zeros = np.nonzero(body == 0)[0]
@@ -181,7 +181,7 @@ def _raw(array: pa.LargeBinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 
 
 def common_prefix(arrays: Sequence[pa.LargeBinaryArray], *, sorted_arrays: bool) -> int:
-    """Bytes that all keys begin with."""
+    """Return the length of the prefix that all keys share."""
     if sorted_arrays:
         ends = [(array[0].as_py(), array[len(array) - 1].as_py()) for array in arrays]
     else:
@@ -195,14 +195,14 @@ def common_prefix(arrays: Sequence[pa.LargeBinaryArray], *, sorted_arrays: bool)
 
 
 def widths(array: pa.LargeBinaryArray) -> tuple[int, int]:
-    """Bytes of the shortest and of the longest value."""
+    """Return the lengths of the shortest and of the longest value."""
     offsets, _ = _raw(array)
     lengths = np.diff(offsets)
     return int(lengths.min()), int(lengths.max())
 
 
 def load_even(array: pa.LargeBinaryArray, width: int, skip: int) -> Words:
-    """Eight bytes of each key behind the first `skip`, where all keys have one width."""
+    """Return eight bytes of each key after the first `skip`; all keys have the same width."""
     offsets, data = _raw(array)
     if not len(array):
         return np.empty(0, np.uint64)
@@ -211,7 +211,7 @@ def load_even(array: pa.LargeBinaryArray, width: int, skip: int) -> Words:
 
 
 def load_words(array: pa.LargeBinaryArray, skip: int, *, exact: bool) -> Words:
-    """Eight bytes of each key behind the first `skip`, or, `exact`, up to seven and how many they are."""
+    """Return eight bytes of each key after the first `skip`; if `exact`, up to seven bytes and their number."""
     if not len(array):
         return np.empty(0, np.uint64)
     offsets, data = _raw(array)

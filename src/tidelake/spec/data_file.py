@@ -1,7 +1,7 @@
-"""What a manifest says of one data file, as a frozen value.
+"""The metadata of one data file in a manifest, as a frozen value.
 
-New files of a commit are made one at a time by a writer, so a Python object each is fair; everything that grows with
-the table stays columnar (`manifest`).
+Writers create the new files of a commit one at a time, so that a Python object for each is acceptable. Metadata whose
+size grows with the table stays columnar (`manifest`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DataFile:
 
 
 def data_files(entries: pa.Table) -> list[DataFile]:
-    """The files of an entries table (`manifest`) as values, for the survivors of a plan."""
+    """The files of an entries table (`manifest`) as values, for those that a plan did not prune."""
     columns = [_column(entries, name) for name in _FIELDS]
     return [DataFile(**dict(zip(_FIELDS, values, strict=True))) for values in zip(*columns, strict=True)]
 

@@ -1,8 +1,8 @@
-"""Where everything of a table lies: names in, relative paths out.
+"""The paths of a table's folders and files.
 
-All paths are relative to the table's root (databases and tables: to the warehouse), use ``/`` and hold only components
-that passed the name gate. Schemas, snapshots, changelogs, tags and consumers exist once per branch; manifests, indexes,
-statistics and data files are shared by all branches and never move.
+All paths are relative to the table's root (for databases and tables, to the warehouse) and use ``/``; all their
+components were checked by `names`. Schemas, snapshots, changelogs, tags and consumers exist once per branch; manifests,
+indexes, statistics and data files are shared by all branches and never move.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.json_doc import INT64_MAX
+from tidelake.spec.limits import INT64_MAX
 from tidelake.spec.names import MAIN_BRANCH, check_file_name, check_name, check_relative_directory
 
 LATEST: Final = "LATEST"
@@ -26,7 +26,7 @@ CONSUMER_PREFIX: Final = "consumer-"
 BUCKET_PREFIX: Final = "bucket-"
 
 POSTPONE_BUCKET: Final = -2
-"""Bucket of rows whose real bucket is decided later; spelled `bucket-postpone`."""
+"""The bucket of staged rows, which get their real bucket later; its folder is `bucket-postpone`."""
 
 MANIFEST_DIR: Final = "manifest"
 INDEX_DIR: Final = "index"
@@ -43,7 +43,7 @@ class TableLayout:
     """The paths of one branch of one table.
 
     Raises:
-        InvalidInputError: If the branch or the data directory is no usable name.
+        InvalidInputError: If the branch or the data directory is not a usable name.
     """
 
     branch: str = MAIN_BRANCH
@@ -59,7 +59,7 @@ class TableLayout:
 
     @property
     def branch_root(self) -> str:
-        """Folder of the branch with a slash at its end, or nothing for the main branch."""
+        """Folder of the branch with a slash at its end, or an empty text for the main branch."""
         return "" if self.branch == MAIN_BRANCH else branch_dir(self.branch) + "/"
 
     @property
@@ -178,7 +178,7 @@ class TableLayout:
         return f"{STATISTICS_DIR}/{check_file_name(file_name, path=STATISTICS_DIR)}"
 
     def partition_dir(self, partition_path: str) -> str:
-        """Folder of a partition (`dt=2026/hh=1`, or nothing in a table without partitions); may be empty.
+        """Folder of a partition (`dt=2026/hh=1`, or an empty text in a table without partitions); may be empty.
 
         Raises:
             InvalidInputError: If the partition path would leave the table.
@@ -227,7 +227,7 @@ def database_dir(database: str) -> str:
 
 
 def parse_database_dir(name: str) -> str | None:
-    """The database that a folder of the warehouse holds, or None if it is no database."""
+    """The database of a folder in the warehouse, or None if the folder is not a database."""
     return name.removesuffix(_DATABASE_SUFFIX) or None if name.endswith(_DATABASE_SUFFIX) else None
 
 
@@ -261,7 +261,7 @@ def bucket_name(bucket: int) -> str:
 
 
 def parse_bucket_name(name: str) -> int | None:
-    """The bucket that a folder holds, or None if it is no bucket's folder."""
+    """The bucket of a folder, or None if the folder is not a bucket."""
     if name == BUCKET_PREFIX + _POSTPONE_NAME:
         return POSTPONE_BUCKET
     return parse_numbered(name, BUCKET_PREFIX)
@@ -270,8 +270,8 @@ def parse_bucket_name(name: str) -> int | None:
 def parse_numbered(name: str, prefix: str) -> int | None:
     """The number in a name such as `snapshot-12`, or None if the name is anything else.
 
-    Temporary files (`snapshot-1{uuid}.tmp`) are ignored this way, and so is `snapshot-012`: no reader would find it
-    under the number it seems to have.
+    This ignores temporary files (`snapshot-1{uuid}.tmp`) and also `snapshot-012`: readers look for snapshot 12 under
+    another name.
     """
     digits = name.removeprefix(prefix)
     if len(digits) == len(name) - len(prefix) and digits.isascii() and digits.isdecimal() and len(digits) <= 19:
@@ -287,18 +287,13 @@ def parse_named(name: str, prefix: str) -> str | None:
     return rest if rest and len(rest) == len(name) - len(prefix) else None
 
 
-def temporary_name(name: str, unique: str) -> str:
-    """Name of the temporary file that becomes `name`; readers and cleaners know it by its leading dot."""
-    return f".{name}.{unique}.tmp"
-
-
 def _number(value: int, *, minimum: int) -> int:
     if not minimum <= value <= INT64_MAX:
-        raise InvalidInputError("number has no file or folder", number=value, minimum=minimum)
+        raise InvalidInputError("number is out of range for a file or folder name", number=value, minimum=minimum)
     return value
 
 
 def _hint_name(hint: str) -> str:
     if hint not in (LATEST, EARLIEST):
-        raise InvalidInputError("there is no such hint", name=hint, hint=f"use {LATEST} or {EARLIEST}")
+        raise InvalidInputError("hint does not exist", name=hint, hint=f"use {LATEST} or {EARLIEST}")
     return hint

@@ -1,17 +1,23 @@
-"""How much a reader of metadata is willing to swallow.
+"""Upper bounds for parsers of metadata.
 
-Every parser of the format takes its bounds from here, so that a corrupt or hostile file costs a typed error and never
+Every parser takes its limits from here, so that a corrupt or hostile file causes a `FormatError` and cannot exhaust
 memory, time or the stack. The defaults are far above what real tables need.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+"""The largest and smallest integers of documents, which Java reads as int and long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Upper bounds of what is parsed; anything above is refused with `FormatError`."""
+    """Upper bounds; a document above one of them is refused with `FormatError`."""
 
     json_bytes: int = 16 << 20
     """Size of one JSON document (schema, snapshot, tag, statistics)."""
@@ -20,11 +26,11 @@ class Limits:
     manifest_bytes_max: int = 512 << 20
     """Size of one manifest after decompression."""
     manifest_ratio_max: int = 2_000
-    """Decompressed size of a manifest by its compressed size."""
+    """Ratio of a manifest's decompressed to its compressed size."""
     fields_max: int = 10_000
     """Fields of one schema or type, nested ones included."""
     type_depth_max: int = 32
-    """Constructed types around the innermost type."""
+    """Nested constructed types."""
 
 
 LIMITS = Limits()

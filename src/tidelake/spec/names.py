@@ -1,8 +1,8 @@
-"""The name gate: the one place that decides whether a text may become part of a path.
+"""Decide whether a name may become part of a path. No path is built from a name that was not checked here.
 
-A name may be any Unicode text, blanks included, as long as it stays one path component on every storage: no separator,
-no control character, no leading dot, not too long. Names that a person gives are refused with `InvalidInputError`,
-names found inside metadata with `FormatError`; no path is ever built from a name that did not pass here.
+A name may be any Unicode text, also with blanks, if it is a single path component on every storage: no separator, no
+control character, no leading dot, not too long. A bad name from a user is an `InvalidInputError`, one in metadata a
+`FormatError`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 from tidelake.errors import FormatError, InvalidInputError
 
 NAME_BYTES_MAX: Final = 255
-"""Longest file or folder name, in UTF-8 bytes, that common storages take."""
+"""The longest file or folder name, in UTF-8 bytes, that common storages allow."""
 
 MAIN_BRANCH: Final = "main"
 
-# Nearly every name is of this kind, and a commit checks hundreds of them.
+# A fast path: nearly all names match, and a commit checks hundreds of them.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*")
 
-# What the layout adds to a name when it becomes a file or folder, so that the result still fits.
+# The bytes that the layout adds to a name of this kind, so that the file or folder name is not too long either.
 _AFFIX_BYTES: Final = {
     "database": len(".db"),
     "table": 0,
@@ -32,40 +32,40 @@ _AFFIX_BYTES: Final = {
 
 
 def check_name(kind: str, name: str) -> str:
-    """The name of a database, table, branch, tag or consumer, if it is usable as one.
+    """Return the name of a database, table, branch, tag or consumer, or refuse it.
 
     Args:
         kind: `database`, `table`, `branch`, `tag` or `consumer`; other kinds get the common rules.
         name: The name as given.
 
     Raises:
-        InvalidInputError: If the name cannot be one path component, or is reserved for another meaning.
+        InvalidInputError: If the name cannot be a path component, or has another meaning.
     """
     problem = _problem(name, NAME_BYTES_MAX - _AFFIX_BYTES.get(kind, 0))
     if problem is None and kind == "branch":
         problem = _branch_problem(name)
     if problem is not None:
-        raise InvalidInputError(f"{kind} name {problem}", name=_shown(name), hint=f"choose another {kind} name")
+        raise InvalidInputError(f"{kind} name {problem}", name=_printable(name), hint=f"choose another {kind} name")
     return name
 
 
 def check_file_name(name: str, *, path: str) -> str:
-    """A file name found inside the metadata file `path`, if it names a file and nothing else.
+    """Return a file name from the metadata file `path`, or refuse it.
 
     Raises:
-        FormatError: If the name could lead anywhere but into its own folder.
+        FormatError: If the name could lead out of its folder.
     """
     problem = _problem(name, NAME_BYTES_MAX)
     if problem is not None:
-        raise FormatError(f"file name in metadata {problem}", path=path, name=_shown(name))
+        raise FormatError(f"file name in metadata {problem}", path=path, name=_printable(name))
     return name
 
 
 def check_relative_directory(directory: str) -> str:
-    """A folder below the table's root, as in option `data-file.path-directory`, without slashes at its end.
+    """Return a folder below the table's root (option `data-file.path-directory`) without slashes at its end.
 
     Raises:
-        InvalidInputError: If it is absolute, empty, or has a component that is no plain name.
+        InvalidInputError: If it is absolute or empty, or one of its components is not a valid name.
     """
     parts = directory.rstrip("/").split("/")
     for part in parts:
@@ -73,14 +73,14 @@ def check_relative_directory(directory: str) -> str:
         if problem is not None:
             raise InvalidInputError(
                 f"a component of the directory {problem}",
-                directory=_shown(directory),
+                directory=_printable(directory),
                 hint="give a relative path of plain names, such as `data` or `files/data`",
             )
     return "/".join(parts)
 
 
 def _problem(name: object, bytes_max: int) -> str | None:
-    """What is wrong with the name as a path component, as the end of a sentence."""
+    """Why the name cannot be a path component, as the end of a sentence; None if it can."""
     if not isinstance(name, str):
         return "is not text"
     if len(name) <= bytes_max and _PLAIN.fullmatch(name):
@@ -108,8 +108,8 @@ def _branch_problem(name: str) -> str | None:
     return None
 
 
-def _shown(name: object) -> str:
-    """The name as an error may print it: printable, and not at any length."""
+def _printable(name: object) -> str:
+    """The name for an error message: printable, and shortened."""
     text = str(name)
     text = text if len(text) <= 80 else text[:77] + "..."
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,4 +1,4 @@
-"""Branches in storage: a folder each, with schemas, snapshots, tags and consumers of its own; all else is shared."""
+"""Branches in storage: each is a folder with its own schemas, snapshots, tags and consumers; all else is shared."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class BranchStore:
         return sorted(self.folders())
 
     def check(self, name: str) -> None:
-        """Refuse a branch that is not there.
+        """Refuse a branch that does not exist.
 
         Raises:
-            InvalidInputError: the name cannot be one of a branch.
-            NotFoundError: there is no such branch.
+            InvalidInputError: the name cannot be the name of a branch.
+            NotFoundError: the branch does not exist.
         """
         if name != MAIN_BRANCH and not self.io.exists(branch_dir(name)):
             hint = f"branches are {', '.join((MAIN_BRANCH, *self.names()[:20]))}"
@@ -45,9 +45,9 @@ class BranchStore:
             yield replace(self.layout, branch=name)
 
     def delete(self, name: str) -> None:
-        """Remove the folder of a branch with all that is in it; a missing one is fine.
+        """Delete the folder of a branch with everything in it; a missing one is not an error.
 
         Raises:
-            InvalidInputError: it is the main branch, or no branch's name.
+            InvalidInputError: it is the main branch, or cannot be the name of a branch.
         """
         self.io.delete_dir(branch_dir(name))

@@ -1,7 +1,7 @@
-"""Long-lived changelogs in storage: what is left of a snapshot that expired while its changes are still wanted.
+"""Long-lived changelogs in storage: the documents of expired snapshots whose changes are still kept.
 
-`changelog-N` is written before `snapshot-N` goes, so that at every moment one of the two is there. It has the form of a
-snapshot, but of its files only those that hold changes are sure to exist.
+`changelog-N` is written before `snapshot-N` is deleted, so that one of the two always exists. It has the form of a
+snapshot, but of its files only those with changes certainly exist.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tidelake.errors import NotFoundError
 from tidelake.io.fileio import FileIO
 from tidelake.io.sequenced import SequencedStore
+from tidelake.spec.documents.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
 from tidelake.spec.layout import CHANGELOG_PREFIX, TableLayout
-from tidelake.spec.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ChangelogStore:
         return self.files.earliest_id()
 
     def latest_id(self) -> int | None:
-        """The newest id, or None when there is none."""
+        """The newest id, or None if there is none."""
         return self.files.latest_id()
 
     def get(self, changelog_id: int) -> Snapshot:
@@ -52,7 +52,7 @@ class ChangelogStore:
         return snapshot_from_json(data, path=path, expected_id=changelog_id)
 
     def find(self, changelog_id: int) -> Snapshot | None:
-        """Read one, or None when it is not there.
+        """Read one, or None if it does not exist.
 
         Raises:
             FormatError: its file is damaged.
@@ -63,7 +63,7 @@ class ChangelogStore:
             return None
 
     def walk(self, first: int, last: int) -> Iterator[tuple[int, Snapshot | None]]:
-        """The changelogs from `first` up to `last` by their ids; of ids that are missing only the first, with None.
+        """The changelogs from `first` up to `last` by their ids; of consecutive missing ids only the first, with None.
 
         Raises:
             FormatError: a file is damaged.
@@ -71,11 +71,11 @@ class ChangelogStore:
         return self.files.walk(first, last, self.find)
 
     def write(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot that is about to expire; it survives a power loss on return. Repeating it is harmless."""
+        """Keep the document of a snapshot that is about to expire; on return it is durable. May be repeated."""
         self.io.overwrite(self.layout.changelog_path(snapshot.id), snapshot_to_json(snapshot))
 
     def delete(self, changelog_id: int) -> None:
-        """Remove one; a missing one is fine.
+        """Delete one; a missing one is not an error.
 
         Raises:
             StorageError: the storage failed.
@@ -83,9 +83,9 @@ class ChangelogStore:
         self.files.delete(changelog_id)
 
     def hint_latest(self, changelog_id: int) -> None:
-        """Note the newest id for readers; never fails."""
+        """Write the newest id to the hint file for readers; never fails."""
         self.files.write_hint_latest(changelog_id)
 
     def hint_earliest(self, changelog_id: int) -> None:
-        """Note the oldest id for readers; never fails."""
+        """Write the oldest id to the hint file for readers; never fails."""
         self.files.write_hint_earliest(changelog_id)

@@ -1,4 +1,4 @@
-"""Consumers in storage: how far each named stream has read. Small documents that are overwritten in place."""
+"""Consumers in storage: the progress of each named stream, in small documents that are overwritten in place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.io.clock import Clock, SystemClock
 from tidelake.io.fileio import FileIO, FileStatus
-from tidelake.spec.consumer import Consumer, consumer_from_json, consumer_to_json
+from tidelake.spec.documents.consumer import Consumer, consumer_from_json, consumer_to_json
 from tidelake.spec.layout import CONSUMER_PREFIX, TableLayout, parse_named
 
 _BYTES_MAX = 1 << 16
@@ -29,33 +29,33 @@ class ConsumerStore:
         return {name: each for name, each in found if name is not None and not each.is_dir}
 
     def all(self) -> dict[str, Consumer]:
-        """Every consumer by id; one that vanishes meanwhile is left out.
+        """Every consumer by id; one that is deleted while they are read is left out.
 
         Raises:
-            FormatError: a document is damaged, also on a second look.
+            FormatError: a document is damaged, even after several reads.
         """
         found = ((name, self._read(each.path)) for name, each in sorted(self.files().items()))
         return {name: consumer for name, consumer in found if consumer is not None}
 
     def find(self, consumer_id: str) -> Consumer | None:
-        """One consumer, or None when it is not there.
+        """Read one consumer, or None if it does not exist.
 
         Raises:
-            InvalidInputError: the id cannot be one of a consumer.
+            InvalidInputError: the id cannot be the id of a consumer.
             FormatError: its document is damaged.
         """
         return self._read(self.layout.consumer_path(consumer_id))
 
     def write(self, consumer_id: str, consumer: Consumer) -> None:
-        """Note the position of a consumer.
+        """Write the progress of a consumer.
 
         Raises:
-            InvalidInputError: the id cannot be one of a consumer.
+            InvalidInputError: the id cannot be the id of a consumer.
         """
         self.io.overwrite(self.layout.consumer_path(consumer_id), consumer_to_json(consumer))
 
     def delete(self, consumer_id: str) -> None:
-        """Forget a consumer; a missing one is fine."""
+        """Delete a consumer; a missing one is not an error."""
         self.io.delete(self.layout.consumer_path(consumer_id))
 
     def _read(self, path: str) -> Consumer | None:
@@ -65,7 +65,7 @@ class ConsumerStore:
             except NotFoundError:
                 return None
             except FormatError:
-                # Other writers replace the document in two steps: it may be whole a moment later.
+                # Other writers replace the document in two steps: a moment later it may be complete.
                 if not tries_left:
                     raise
             self.clock.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
 """Data files outside the table: only below the roots that the table's options name.
 
-A manifest may give the whole address of a file. Believing it would let a forged manifest read any file of the machine,
-so an address is followed only into a root of `data-file.external-paths`, and through a door that cannot leave it.
+A manifest may contain the full address of a file. A forged manifest could so read any file of the machine. Therefore an
+address is used only if it is below a root of `data-file.external-paths`, and through a `FileIO` that cannot leave it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ OPTION = "data-file.external-paths"
 
 
 def open_external(io: FileIO, options: Mapping[str, str], address: str) -> tuple[FileIO, str]:
-    """The door to the root that holds a file, and the file's path in it.
+    """The `FileIO` of the root that contains a file, and the file's path in it.
 
     Args:
         io: the storage of the table.
         options: the table options.
-        address: the address that a manifest gives.
+        address: the address in the manifest.
 
     Raises:
-        FormatError: the address lies in no root of the table's options, or leads out of it.
+        FormatError: the address is below no root of the table's options, or leads out of its root.
         UnsupportedError: the table or the root is not on a local disk.
     """
     folder = _local(address)
@@ -43,7 +43,7 @@ def open_external(io: FileIO, options: Mapping[str, str], address: str) -> tuple
         if top and folder is not None and folder.startswith(top + "/") and io.root.startswith("/"):
             return LocalFileIO(top), _inside(folder.removeprefix(top + "/"), address)
     raise FormatError(
-        "data file lies outside the table and its external roots",
+        "data file is outside the table and its external roots",
         code="external-path",
         path=address,
         table=io.root,

@@ -1,7 +1,8 @@
 """Manifest lists, manifests and index manifests in storage.
 
-Reading is columnar and projected: a filter first sees the few columns that decide, and only blocks with survivors are
-decoded whole. Writing rolls at the target size. Undisturbed blocks are copied, not decoded (`concat`).
+Reading is columnar with a projection: a filter first gets only the pruning columns, and all columns are decoded only
+for blocks with kept entries. Writing starts a new file at the target size. Unchanged blocks are copied, not decoded
+(`concat`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tidelake.errors import FormatError
 from tidelake.io.cache import Cache
 from tidelake.io.executor import Executor, SerialExecutor
 from tidelake.io.fileio import FileIO
-from tidelake.spec.avro import (
+from tidelake.spec.avro.container import (
     Container,
     RawBlock,
     copy_block,
@@ -28,17 +29,17 @@ from tidelake.spec.avro import (
     read_block,
     read_blocks,
 )
-from tidelake.spec.avro_decode import FlatSchema, decode_blocks, flatten_schema
-from tidelake.spec.avro_encode import split_blocks
-from tidelake.spec.index_manifest import (
+from tidelake.spec.avro.decode import FlatSchema, decode_blocks, flatten_schema
+from tidelake.spec.avro.encode import split_blocks
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.limits import LIMITS, Limits
+from tidelake.spec.manifests.index_manifest import (
     IndexEntry,
     decode_index_manifest,
     decode_vector_table,
     encode_index_manifest,
 )
-from tidelake.spec.layout import TableLayout
-from tidelake.spec.limits import LIMITS, Limits
-from tidelake.spec.manifest import (
+from tidelake.spec.manifests.manifest import (
     BLOCK_BYTES,
     ENTRIES,
     LAYOUT,
@@ -49,31 +50,31 @@ from tidelake.spec.manifest import (
     decode_manifest,
     encode_entries,
 )
-from tidelake.spec.manifest_list import ManifestMeta, decode_manifest_list, encode_manifest_list
-from tidelake.spec.manifest_meta import combine_metas, meta_of_entries
-from tidelake.spec.types import DataType
+from tidelake.spec.manifests.manifest_list import ManifestMeta, decode_manifest_list, encode_manifest_list
+from tidelake.spec.manifests.manifest_meta import combine_metas, meta_of_entries
+from tidelake.spec.types.data_types import DataType
 
 Keep = Callable[[pa.Table], pa.BooleanArray]
-"""Which entries are wanted, told from the pruning columns alone."""
+"""Which entries are wanted, decided by the pruning columns alone."""
 
 BATCH_BYTES = 64 << 20
-"""Encoded records decoded at a time; bounds the memory of a plan over many manifests."""
+"""Bytes of encoded records that are decoded at a time; bounds the memory of a plan over many manifests."""
 SMALL_BYTES = 1 << 18
-"""Manifests of a read, in all, that are worth keeping decoded; more of them are read column by column every time."""
-META_BYTES = 1_000
-"""About what a description in memory takes beside its data."""
+"""Total size of manifests up to which a read caches them decoded; larger reads decode only the needed columns."""
+META_BYTES = 2_000
+"""About how much memory a cached object takes in addition to its data."""
 COPY_COUNT, COPY_BYTES = 128, 16_000
-"""Records, or compressed bytes, that make a block worth copying as it is; smaller neighbours are packed together."""
+"""Records, or compressed bytes, from which a block is copied as it is; smaller neighbours are packed together."""
 
 
 class ManifestNames:
-    """File names of one committer: one uuid, a counter for each kind of file."""
+    """The file names of one committer: one UUID, and a counter for each kind of file."""
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
         self._counts: dict[str, int] = {}
         self.given: list[str] = []
-        """Names given away since this was last emptied: all that a commit which is interrupted may have written."""
+        """Names returned since this was last emptied: all files that an interrupted commit may have written."""
 
     def next(self, kind: str) -> str:
         """The next name of a kind: `manifest`, `manifest-list` or `index-manifest`."""
@@ -86,7 +87,7 @@ class ManifestNames:
 
 @dataclass(frozen=True, slots=True)
 class ManifestStore:
-    """The manifest folder of a table. Files are written without waiting for the disk: sync them before publishing."""
+    """The manifest folder of a table. Writes do not wait until files are durable: call `sync` before publishing."""
 
     io: FileIO
     layout: TableLayout
@@ -100,10 +101,10 @@ class ManifestStore:
     # -------------------------------------------------------------------------------------------- lists
 
     def read_list(self, name: str, *, size: int | None = None) -> tuple[ManifestMeta, ...]:
-        """Read a manifest list; `size` is what the snapshot says it is.
+        """Read a manifest list; `size` is the size in the snapshot.
 
         Raises:
-            FormatError: it is missing although a snapshot names it, damaged or of another size.
+            FormatError: it is missing although a snapshot names it, is damaged, or has another size.
         """
         path = self.layout.manifest_path(name)
         key = (self.io.root, path, size)
@@ -153,17 +154,17 @@ class ManifestStore:
     def read_entries(
         self, metas: Sequence[ManifestMeta], *, columns: Sequence[str] | None = None, keep: Keep | None = None
     ) -> pa.Table:
-        """The entries of manifests in order, those that `keep` wants.
+        """The entries of manifests in order, those that `keep` selects.
 
         Raises:
             FormatError: a manifest is missing or damaged, holds another number of entries than its list says, or
-                names a file that would lie elsewhere.
+                names a file outside its folder.
         """
         names = [name for name in ENTRIES.names if columns is None or name in columns]
         schema = pa.schema([ENTRIES.field(name) for name in names])
         small = sum(meta.file_size for meta in metas) <= SMALL_BYTES
         if self.cache and small:
-            tables = [self._remembered(metas, self.cache, names, keep)] if metas else []
+            tables = [self._read_cached(metas, self.cache, names, keep)] if metas else []
         else:
             tables = [self._decode_batch(batch, names, keep) for batch in self._batches(metas)]
         result = pa.concat_tables(tables).select(names) if tables else schema.empty_table()
@@ -173,8 +174,10 @@ class ManifestStore:
             check_file_names(pc.list_flatten(result.column("extra_files")), path=self.io.root)
         return result
 
-    def _remembered(self, metas: Sequence[ManifestMeta], cache: Cache, names: list[str], keep: Keep | None) -> pa.Table:
-        """The entries of few small manifests; those that were read before are not read again."""
+    def _read_cached(
+        self, metas: Sequence[ManifestMeta], cache: Cache, names: list[str], keep: Keep | None
+    ) -> pa.Table:
+        """The entries of a few small manifests, through the cache."""
         keys = [(self.io.root, self.layout.manifest_path(meta.file_name), meta.file_size) for meta in metas]
         tables: list[pa.Table] = [cache.get(key) for key in keys]
         missing = [number for number, table in enumerate(tables) if table is None]
@@ -197,7 +200,7 @@ class ManifestStore:
         size = 0
         for meta in metas:
             pending.append(meta)
-            size += meta.file_size * 8  # a guess at the expansion, only to bound what is held at once
+            size += meta.file_size * 8  # a guess at the decompressed size, only to bound memory
             if size >= BATCH_BYTES:
                 yield from _runs(self.executor.map(self._load, pending))
                 pending, size = [], 0
@@ -234,13 +237,13 @@ class ManifestStore:
         return table.filter(rows)
 
     def write_entries(self, names: ManifestNames, entries: pa.Table, *, schema_id: int) -> list[ManifestMeta]:
-        """Write entries into as many manifests as their size asks for."""
+        """Write entries to as many manifests as their size requires."""
         if entries.num_rows == 0:
             return []
         text, records = encode_entries(entries)
         metas: list[ManifestMeta] = []
         start = 0
-        for blocks in self._rolled(_framed(split_blocks(records, block_bytes=BLOCK_BYTES), self.codec)):
+        for blocks in self._split_by_size(_frame_blocks(split_blocks(records, block_bytes=BLOCK_BYTES), self.codec)):
             count = sum(block.count for block in blocks)
             part = entries.slice(start, count)
             start += count
@@ -250,20 +253,20 @@ class ManifestStore:
         return metas
 
     def concat(self, names: ManifestNames, metas: Sequence[ManifestMeta]) -> list[ManifestMeta] | None:
-        """Put manifests without deletions one after the other, record bytes untouched.
+        """Concatenate manifests without deletions; the bytes of records do not change.
 
-        Large blocks are copied as they are, small ones packed together. Returns None where the files do not share the
-        schema and codec we write, and nothing was written.
+        Large blocks are copied, small ones packed together. Returns None, and writes nothing, if the files do not all
+        have the schema and codec that we write.
 
         Raises:
             FormatError: a manifest is missing, damaged, or holds another number of entries than its list says.
         """
         if sum(meta.file_size for meta in metas) >= self.target_bytes:
-            return None  # it may roll into several files, whose ranges only a decoded table tells
+            return None  # several files may be needed, whose ranges are known only after decoding
         containers = [container for container in self.executor.map(self._container, metas) if container]
         if len(containers) < len(metas):
             return None
-        frames = list(_packed(containers, self.codec, self.limits))
+        frames = list(_pack_small_blocks(containers, self.codec, self.limits))
         if not frames:
             return []
         name = names.next("manifest")
@@ -280,7 +283,7 @@ class ManifestStore:
         same = container.schema == SCHEMA and container.codec == self.codec
         return container if same else None
 
-    def _rolled(self, frames: Iterable[_Frame]) -> Iterator[list[_Frame]]:
+    def _split_by_size(self, frames: Iterable[_Frame]) -> Iterator[list[_Frame]]:
         file: list[_Frame] = []
         size = 0
         for frame in frames:
@@ -295,11 +298,11 @@ class ManifestStore:
     # -------------------------------------------------------------------------------------------- bytes
 
     def sync(self, file_names: Iterable[str]) -> None:
-        """Wait until these manifest files survive a power loss."""
+        """Wait until these manifest files are durable."""
         self.io.sync([self.layout.manifest_path(name) for name in file_names])
 
     def delete(self, file_names: Iterable[str]) -> None:
-        """Remove manifest files that are certainly referenced by nobody."""
+        """Delete manifest files that certainly nothing refers to."""
         for name in file_names:
             self.io.delete(self.layout.manifest_path(name))
 
@@ -319,7 +322,7 @@ class ManifestStore:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A manifest in memory: framed and decompressed, or (ORC, Parquet) already a table."""
+    """A manifest in memory: as decompressed blocks, or (ORC, Parquet) already as a table."""
 
     path: str
     flat: FlatSchema | None
@@ -336,7 +339,7 @@ class _Frame:
 
 
 def _runs(loaded: list[_Loaded]) -> Iterator[list[_Loaded]]:
-    """Neighbours that share one schema, to be decoded in one go."""
+    """Neighbours with the same schema, to be decoded together."""
     run: list[_Loaded] = []
     for each in loaded:
         if run and (each.table is not None or run[-1].flat != each.flat):
@@ -348,7 +351,7 @@ def _runs(loaded: list[_Loaded]) -> Iterator[list[_Loaded]]:
 
 
 def _surviving_blocks(blocks: list[RawBlock], mask: pa.BooleanArray) -> tuple[list[RawBlock], pa.BooleanArray]:
-    """The blocks that hold a wanted entry, and the mask over the entries of those blocks."""
+    """The blocks with a wanted entry, and the mask over the entries of those blocks."""
     wanted = mask.to_numpy(zero_copy_only=False)
     ends = np.cumsum([block.count for block in blocks])
     seen = np.concatenate([[0], np.cumsum(wanted)])
@@ -358,12 +361,12 @@ def _surviving_blocks(blocks: list[RawBlock], mask: pa.BooleanArray) -> tuple[li
     return chosen, pa.array(rows)
 
 
-def _framed(blocks: Iterable[RawBlock], codec: str) -> Iterator[_Frame]:
+def _frame_blocks(blocks: Iterable[RawBlock], codec: str) -> Iterator[_Frame]:
     for block in blocks:
         yield _Frame(frame_block(block, codec), block.count)
 
 
-def _packed(containers: Sequence[Container], codec: str, limits: Limits) -> Iterator[_Frame]:
+def _pack_small_blocks(containers: Sequence[Container], codec: str, limits: Limits) -> Iterator[_Frame]:
     pending: list[RawBlock] = []
     for container in containers:
         for block in container.blocks:

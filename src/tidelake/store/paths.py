@@ -1,21 +1,21 @@
-"""Where the data files of a partition and bucket lie, from the partition's bytes."""
+"""The folder of a partition and bucket, from the partition's bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tidelake.options import Affects, OptionGroup, option
-from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.partition_path import partition_path
-from tidelake.spec.schema import Schema
+from tidelake.spec.rows.binary_row_scalar import decode_row
+from tidelake.spec.rows.partition_path import partition_path
+from tidelake.spec.schemas.schema import Schema
 
 _BOTH = (Affects.READ, Affects.WRITE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathOptions(OptionGroup):
-    """How partition folders are named and where data lies inside the table."""
+    """How partition folders are named and where data files are stored."""
 
     legacy_partition_name: bool = option(
         "partition.legacy-name", True, doc="Partition folders are named by plain values.", affects=_BOTH
@@ -27,12 +27,12 @@ class PathOptions(OptionGroup):
         "data-file.path-directory", None, doc="Folder of the data inside the table.", affects=_BOTH, immutable=True
     )
     external_paths: str | None = option(
-        "data-file.external-paths", None, doc="Roots outside the table that may hold its data files.", affects=_BOTH
+        "data-file.external-paths", None, doc="Roots outside the table that may contain its data files.", affects=_BOTH
     )
     index_beside_data: bool = option(
         "index-file-in-data-file-dir",
         False,
-        doc="Index files of a bucket lie beside its data files.",
+        doc="Store index files of a bucket in the folder of its data files.",
         affects=_BOTH,
         immutable=True,
     )
@@ -71,10 +71,10 @@ class DataPaths:
         return self.layout.bucket_dir(self.partition(row), bucket)
 
     def index(self, row: bytes, bucket: int, file_name: str) -> str:
-        """Where an index file of a bucket lies.
+        """The path of an index file of a bucket.
 
         Raises:
-            FormatError: the name is unusable.
+            FormatError: the name is not allowed in a path.
         """
         if self.options.index_beside_data:
             return self.layout.data_path(self.partition(row), bucket, file_name)

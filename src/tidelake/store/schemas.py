@@ -8,12 +8,12 @@ from tidelake.errors import FormatError, NotFoundError
 from tidelake.io.fileio import FileIO, Outcome
 from tidelake.io.sequenced import SequencedStore
 from tidelake.spec.layout import SCHEMA_PREFIX, TableLayout
-from tidelake.spec.schema import Schema, schema_from_json, schema_to_json
+from tidelake.spec.schemas.schema import Schema, schema_from_json, schema_to_json
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaStore:
-    """The schemas of one branch. Read ones are remembered: a schema file never changes."""
+    """The schemas of one branch. They are cached after the first read: a schema file never changes."""
 
     io: FileIO
     layout: TableLayout
@@ -28,7 +28,7 @@ class SchemaStore:
         return self._files.ids()
 
     def latest_id(self) -> int | None:
-        """The id of the current schema, or None when the folder is no table."""
+        """The id of the current schema, or None if the folder is not a table."""
         known = max(self._known, default=None)
         if known is None:
             return max(self._files.ids(), default=None)
@@ -38,16 +38,16 @@ class SchemaStore:
         return known
 
     def latest(self) -> Schema | None:
-        """The current schema, or None when the folder is no table."""
+        """The current schema, or None if the folder is not a table."""
         newest = self.latest_id()
         return None if newest is None else self.get(newest)
 
     def newest_known(self, current: Schema) -> Schema:
-        """The newest of the given schema and those that were read so far; the storage is not asked."""
+        """The newest of the given schema and the cached ones, without reading storage."""
         return max((current, *self._known.values()), key=lambda schema: schema.id)
 
     def get(self, schema_id: int) -> Schema:
-        """One schema, remembered.
+        """One schema, through the cache.
 
         Raises:
             FormatError: the file is missing although something refers to it, or it is damaged.
@@ -61,7 +61,7 @@ class SchemaStore:
         return self._known[schema_id]
 
     def read(self, schema_id: int) -> Schema:
-        """One schema as it is stored now.
+        """One schema, read from storage.
 
         Raises:
             NotFoundError: it does not exist.
@@ -75,5 +75,5 @@ class SchemaStore:
         return self._files.publish(schema.id, schema_to_json(schema))
 
     def forget(self) -> None:
-        """Drop what is remembered, for a table that was dropped and made anew under the same path."""
+        """Empty the cache, for a table that was dropped and created again at the same path."""
         self._known.clear()

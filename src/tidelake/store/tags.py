@@ -1,4 +1,4 @@
-"""Tags in storage: one document each, created once, and holding its snapshot's files for as long as it is there."""
+"""Tags in storage: one document each, created once; while it exists, the files of its snapshot are kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tidelake.errors import NotFoundError
 from tidelake.io.fileio import FileIO, FileStatus, Outcome
 from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
+from tidelake.spec.documents.tag import Tag, tag_from_json, tag_to_json
 from tidelake.spec.layout import TAG_PREFIX, TableLayout, parse_named
-from tidelake.spec.tag import Tag, tag_from_json, tag_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,22 @@ class TagStore:
         """Read one tag.
 
         Raises:
-            InvalidInputError: the name cannot be one of a tag.
-            NotFoundError: there is no such tag.
+            InvalidInputError: the name cannot be the name of a tag.
+            NotFoundError: the tag does not exist.
             FormatError: its file is damaged.
         """
         tag = self.find(name)
         if tag is None:
             names = ", ".join(self.names()[:20])
-            hint = f"tags are {names}" if names else "the table has no tag; create_tag makes one"
+            hint = f"tags are {names}" if names else "the table has no tag; create one with create_tag"
             raise NotFoundError("tag does not exist", code="tag-not-found", tag=name, table=self.io.root, hint=hint)
         return tag
 
     def find(self, name: str) -> Tag | None:
-        """Read one tag, or None when it is not there.
+        """Read one tag, or None if it does not exist.
 
         Raises:
-            InvalidInputError: the name cannot be one of a tag.
+            InvalidInputError: the name cannot be the name of a tag.
             FormatError: its file is damaged.
         """
         path = self.layout.tag_path(name)
@@ -56,7 +56,7 @@ class TagStore:
             return None
 
     def all(self) -> dict[str, Tag]:
-        """Every tag by name; one that vanishes meanwhile is left out.
+        """Every tag by name; one that is deleted while they are read is left out.
 
         Raises:
             FormatError: the file of a tag is damaged.
@@ -68,18 +68,18 @@ class TagStore:
         """Create the tag's file if the name is free.
 
         Raises:
-            InvalidInputError: the name cannot be one of a tag.
-            StorageError: the storage failed; certain, nothing was written.
+            InvalidInputError: the name cannot be the name of a tag.
+            StorageError: the storage failed, and certainly nothing was written.
         """
         return self.io.create_exclusive(self.layout.tag_path(name), tag_to_json(tag))
 
     def delete(self, name: str) -> None:
-        """Remove the tag's file and its success marker; missing ones are fine."""
+        """Delete the tag's file and its success file; missing ones are not an error."""
         self.io.delete(self.layout.tag_path(name))
         self.io.delete(self.layout.tag_success_path(name))
 
     def _read(self, path: str) -> Tag | None:
-        # Names that another writer chose may be ones we would refuse; the listing already says where they lie.
+        # Other writers may use names that we refuse; so the path comes from the listing.
         try:
             return tag_from_json(self.io.read(path, limit=DOCUMENT_BYTES_MAX), path=path)
         except NotFoundError:

@@ -1,21 +1,20 @@
-"""What every part of a table's handle stands on: the doors, the schema and the options in force."""
+"""The base of a table's handle: its documents, its schema and the options in force."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
-from tidelake.ops.scan.modes import names_a_place
-from tidelake.spec.option_support import refuse_reading
-from tidelake.spec.schema import Schema
-from tidelake.store.paths import DataPaths, PathOptions
+from tidelake.ops.context import TableContext, make_context
+from tidelake.options.capabilities import refuse_reading
+from tidelake.spec.schemas.schema import Schema
+from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 
-class Handle(ABC):
-    """A table at one schema, with options of one use over those of the table."""
+class Handle:
+    """A table at one schema; `dynamic` holds the options of this use, which override those of the table."""
 
     __slots__ = ()
 
@@ -25,7 +24,7 @@ class Handle(ABC):
 
     @property
     def location(self) -> str:
-        """Where the table lies."""
+        """The folder or URL of the table."""
         return self.store.env.io.root
 
     @property
@@ -44,14 +43,19 @@ class Handle(ABC):
         return tuple(self.schema.partition_keys)
 
     @property
+    def context(self) -> TableContext:
+        """What operations and engines get of the table: documents, paths, and the options in force."""
+        return make_context(self.name, self.store, self.dynamic)
+
+    @property
     def options(self) -> Mapping[str, str]:
-        """The options in force: those of the table, and over them those of `with_options`."""
+        """The options in force: those of the table, overridden by those of `with_options`."""
         return {**self.schema.options, **self.dynamic}
 
     @property
     def paths(self) -> DataPaths:
-        """Where data files lie."""
-        return DataPaths(self.store.layout, self.schema, PathOptions.parse(self.schema.options))
+        """The paths of data files."""
+        return self.context.paths
 
     @property
     def comment(self) -> str | None:
@@ -75,16 +79,6 @@ class Handle(ABC):
 
     def _refuse_unreadable(self) -> None:
         refuse_reading(self.store.schemas.newest_known(self.schema).options)
-
-    @abstractmethod
-    def _refuse_view(self) -> None:
-        """Refuse to change a table through a view of it."""
-
-    def _refuse_travelled(self) -> None:
-        if names_a_place(self.dynamic):
-            raise InvalidInputError(
-                "table is read at a point in time and cannot be written there", hint="write to the table itself"
-            )
 
 
 def _no_condition(where: object) -> InvalidInputError:

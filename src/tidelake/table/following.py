@@ -1,9 +1,9 @@
-"""An endless iterator over the changes of a table, and where a named consumer of them stands.
+"""An endless iterator over the changes of a table, and the progress of the named consumer that reads them.
 
-A change belongs to whoever took it until it is acknowledged, by `ack()` or by asking for the next one. Only then is the
-consumer's progress saved. Whatever stops the work before (an error, a kill, Ctrl-C, the end of a loop), a change that
-was not acknowledged comes again: every change is delivered at least once, and exactly once to whoever can tell by
-`snapshot_id` that a change was handled before.
+A change is in flight until it is acknowledged, by `ack()` or by asking for the next one. Only then is the consumer's
+progress saved. Whatever stops the work before that (an error, a kill, Ctrl-C, the end of a loop), a change that was not
+acknowledged is delivered again: every change is delivered at least once. A consumer that skips a `snapshot_id` which it
+handled before thereby handles each change exactly once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from tidelake.io.clock import Clock
 from tidelake.notebook import plain
-from tidelake.ops.scan.follow import Follower, Pause, Step
+from tidelake.ops.context import TableContext
+from tidelake.ops.maintain.consumers import ConsumerOptions, consumer_store
+from tidelake.ops.scan.follow import ConsumerMode, Follower, FollowOptions, Pause, Step
 from tidelake.query import Scan
-from tidelake.spec.consumer import Consumer
+from tidelake.spec.documents.consumer import Consumer
 from tidelake.store.consumers import ConsumerStore
 
 if TYPE_CHECKING:
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 _NAP_S: Final = 0.5
-"""How long a wait lasts at most before it is looked whether someone closed the stream."""
+"""How often a waiting stream checks whether another thread closed it."""
 
 
-class Progress:
-    """Where a consumer stands. Saved positions never go back."""
+class ConsumerProgress:
+    """The progress of a consumer. A saved position never goes back."""
 
     def __init__(
         self, consumers: ConsumerStore, consumer: str, clock: Clock, *, rarely_s: float, alive_s: float
@@ -40,11 +42,11 @@ class Progress:
         """Keep the progress of a consumer.
 
         Args:
-            consumers: where it is kept.
+            consumers: the store of the table's consumers.
             consumer: its id.
-            clock: tells how long ago it was saved.
-            rarely_s: seconds between two saves that nobody asked for; 0 saves every time.
-            alive_s: seconds after which it is saved again although it did not move, so that nobody forgets it.
+            clock: measures how long ago it was saved.
+            rarely_s: the least number of seconds between two saves, unless `now` is given; 0 saves every time.
+            alive_s: seconds after which an unchanged position is saved again, so that the consumer does not expire.
         """
         self._consumers, self._consumer, self._clock = consumers, consumer, clock
         self._rarely_s, self._alive_s = rarely_s, alive_s
@@ -53,24 +55,24 @@ class Progress:
         self._saved_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Seconds of this machine's clock mean nothing to another, and a consumer that seems fresh would be forgotten.
+        # Another machine's monotonic clock differs: its consumer could seem just saved, never be saved, and expire.
         return {**self.__dict__, "_saved_at": None}
 
     @property
-    def resumed(self) -> int | None:
-        """The snapshot that was still to be read when the stream was opened."""
+    def resume_id(self) -> int | None:
+        """The next snapshot to read, as saved when the stream was opened."""
         return None if self._known is None else max(self._known.next_snapshot, 1)
 
     @property
     def read_ms(self) -> int | None:
-        """When the snapshot before that one was committed, if it is known."""
+        """When the snapshot before it was committed, if that is known."""
         return None if self._known is None else self._known.read_ms
 
     def save(self, next_id: int, read_ms: int | None, *, now: bool) -> None:
-        """Note that everything before a snapshot is read; `read_ms` is when the one before it was committed.
+        """Record that every snapshot before this one has been read; `read_ms` is when the last of them was committed.
 
         Raises:
-            StorageError: the storage failed; the change comes again.
+            StorageError: the storage failed; the change is delivered again.
         """
         if next_id < self._saved or (next_id == self._saved and not self._is_old(self._alive_s)):
             return
@@ -84,11 +86,37 @@ class Progress:
         return self._saved_at is None or self._clock.monotonic() - self._saved_at >= seconds
 
 
+def open_progress(context: TableContext, consumer: str | None, *, rarely_s: float) -> ConsumerProgress | None:
+    """The progress of a consumer of a table; None without a consumer.
+
+    Args:
+        context: The table, with the options of this stream.
+        consumer: The id of the consumer.
+        rarely_s: The least number of seconds between two saves, if the consumer's mode is at-least-once.
+
+    Raises:
+        InvalidInputError: the id cannot be the id of a consumer.
+        FormatError: its document is damaged.
+    """
+    if consumer is None:
+        return None
+    mode = context.options.of(FollowOptions).consumer_mode
+    expiry_ms = context.options.of(ConsumerOptions).expire_after_ms
+    clock = context.store.env.clock
+    return ConsumerProgress(
+        consumer_store(context.store),
+        consumer,
+        clock,
+        rarely_s=rarely_s if mode is ConsumerMode.AT_LEAST_ONCE else 0,
+        alive_s=float("inf") if expiry_ms is None else expiry_ms / 3_000,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What one snapshot changed, or (`full`) the whole state that a stream begins with. First column `rowkind`.
 
-    Nothing is read before rows are asked for, and they may be asked for again as long as the snapshot is kept.
+    Rows are read when they are asked for, and can be read again as long as the snapshot is kept.
     """
 
     snapshot_id: int
@@ -97,7 +125,7 @@ class Change:
     time_ms: int
     watermark: int | None
     rows: Scan = field(repr=False)
-    """The rows as a lazy read, which knows all the forms they can take."""
+    """The rows as a lazy scan, which converts them to any form."""
     _following: Following = field(repr=False, compare=False)
     _next_id: int = field(repr=False)
 
@@ -130,10 +158,10 @@ class Change:
         return self.rows.__arrow_c_stream__(requested_schema)
 
     def ack(self) -> None:
-        """Say that the change is handled: the consumer, if there is one, does not get it again.
+        """Acknowledge the change: the consumer, if there is one, does not get it again.
 
         Raises:
-            StorageError: the storage failed; the change comes again.
+            StorageError: the storage failed; the change is delivered again.
         """
         self._following.acknowledge(self._next_id, now=True)
 
@@ -145,21 +173,21 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
         self,
         scan: Scan,
         follower: Follower,
-        progress: Progress | None,
+        progress: ConsumerProgress | None,
         *,
         poll_s: float,
         timeout_s: float | None,
         until: int | None,
     ) -> None:
-        """Follow; nothing is looked at before the first change is asked for."""
+        """Follow the table; nothing is read before the first change is asked for."""
         self._scan, self._follower, self._progress = scan, follower, progress
         self._poll_s, self._timeout_s, self._until = poll_s, timeout_s, until
         self._pending: int | None = None
-        """The position behind the change that was handed out last, until it is acknowledged."""
+        """The position after the change that was returned last, until it is acknowledged."""
         self._handled = 0
-        """The position behind what is acknowledged."""
+        """The position after everything that is acknowledged."""
         self._times: dict[int, int] = {}
-        """When the snapshots before positions that are not saved yet were committed."""
+        """By position that is not saved yet: when the snapshot before it was committed."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -168,14 +196,14 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
 
     @property
     def next_snapshot(self) -> int | None:
-        """The snapshot that is looked at next; None before it is known where the stream begins."""
+        """The snapshot that is read next; None before it is known where the stream begins."""
         return self._follower.next_id
 
     def __next__(self) -> Change:
-        """Wait for the next change. The one before it counts as handled.
+        """Wait for the next change. Asking for it acknowledges the one before.
 
         Raises:
-            NotFoundError: the next snapshot expired before it was read, or the table was rolled back or created anew.
+            NotFoundError: the next snapshot expired before it was read, or the table was rolled back or created again.
         """
         if self._pending is not None:
             self.acknowledge(self._pending, now=False)
@@ -187,10 +215,10 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
             if isinstance(step, Step) and not self._is_past_the_end(step.snapshot.id):
                 if not begun and not step.full:
                     self._save(step.snapshot.id)
-                return self._handed_out(step)
+                return self._hand_out(step)
             if step is not Pause.WAIT:
                 break
-            # Nothing is in anybody's hands: what has no changes to read is behind us.
+            # No change is in work, so snapshots without changes count as read.
             if self._follower.next_id is not None:
                 if self._follower.seen is not None:
                     self._times[self._follower.next_id] = self._follower.seen.time_ms
@@ -210,7 +238,7 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
         # The newest snapshot of an empty table is 0, and nothing comes before it.
         return self._until < 1 if at is None else at > self._until
 
-    def _handed_out(self, step: Step) -> Change:
+    def _hand_out(self, step: Step) -> Change:
         self._pending = step.next_id
         snapshot = step.snapshot
         self._times[step.next_id] = snapshot.time_ms
@@ -233,7 +261,7 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
             clock.sleep(min(left, _NAP_S))
 
     def acknowledge(self, next_id: int, *, now: bool) -> None:
-        """Note that everything before a snapshot is handled.
+        """Save that all changes before a snapshot are handled.
 
         Raises:
             StorageError: the storage failed.
@@ -249,10 +277,10 @@ class Following(Iterator[Change], AbstractContextManager["Following"]):
         self._times = {at: time_ms for at, time_ms in self._times.items() if at >= next_id}
 
     def close(self) -> None:
-        """End the stream, also from another thread. A change that was not acknowledged comes again.
+        """End the stream, also from another thread. A change that was not acknowledged is delivered again.
 
         Raises:
-            StorageError: progress that was not saved yet could not be; what it covers comes again.
+            StorageError: progress could not be saved; the changes since the last save are delivered again.
         """
         self._closed = True
         if self._handled:

@@ -1,6 +1,6 @@
-"""The handle of a table: where it stands in time, its schema and its health.
+"""The handle of a table: its point in time, branch and schema, and checks.
 
-Reading, writing and maintenance are in rooms of their own. Every method is one delegation to a verb.
+Reading, writing and maintenance are modules of their own. Every method delegates to one operation.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ from tidelake.ops.maintain.times import moment_ms
 from tidelake.ops.scan.partitions import PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.travel import STREAM_PLACES, TravelOptions, at_point, resolve
-from tidelake.options import option_text
-from tidelake.spec.avro import codec_name
-from tidelake.spec.evolution import (
+from tidelake.options import TableOptions, option_text
+from tidelake.options.catalogue import is_immutable
+from tidelake.spec.avro.container import codec_name
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.layout import TableLayout
+from tidelake.spec.names import MAIN_BRANCH
+from tidelake.spec.schemas.evolution import (
     AddColumn,
     Change,
     DropColumn,
@@ -45,18 +49,14 @@ from tidelake.spec.evolution import (
     UpdateTableComment,
     UpdateType,
 )
-from tidelake.spec.layout import TableLayout
-from tidelake.spec.names import MAIN_BRANCH
-from tidelake.spec.option_catalog import is_immutable
-from tidelake.spec.option_rules import moves_partitions
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import DataType
+from tidelake.spec.schemas.option_rules import moves_partitions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import DataType
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
 from tidelake.table.inspecting import Inspect
 from tidelake.table.maintenance import Maintenance
-from tidelake.table.naming import names_of, path_of, position_of, typed
+from tidelake.table.naming import names_of, path_of, position_of, to_data_type
 from tidelake.table.reading import Reading
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Table(Reading, Maintenance):
         return plain(f"Table({self.name}: {columns}{keys}{parts}, {self._state()})")
 
     def _state(self) -> str:
-        """The point that is read; never fails, since a debugger may ask."""
+        """The snapshot that is read. Never raises, because a debugger may call it."""
         try:
-            point = resolve(self.store, TravelOptions.parse(self.options))
+            point = resolve(self.store, self.context.options.of(TravelOptions))
         except TidelakeError as error:
             return f"snapshot cannot be read: {error.message}"
         return f"snapshot {point.id}" if point else "empty"
@@ -98,7 +98,7 @@ class Table(Reading, Maintenance):
             ("state", self._state()),
         ]
         with suppress(TidelakeError):
-            if (point := resolve(self.store, TravelOptions.parse(self.options))) is not None:
+            if (point := resolve(self.store, self.context.options.of(TravelOptions))) is not None:
                 time = datetime.fromtimestamp(point.time_ms / 1000, UTC).astimezone().isoformat(" ", "seconds")
                 facts.append(("rows", point.total_record_count))
                 facts.append(("last commit", f"{point.commit_kind.value} by {point.commit_user} at {time}"))
@@ -122,7 +122,7 @@ class Table(Reading, Maintenance):
 
         Raises:
             InvalidInputError: not exactly one point in time is given.
-            NotFoundError: there is no such snapshot or tag.
+            NotFoundError: the snapshot or the tag does not exist.
         """
         points: dict[str, str] = {}
         if snapshot is not None:
@@ -130,7 +130,7 @@ class Table(Reading, Maintenance):
         if tag is not None:
             points["scan.tag-name"] = tag
         if timestamp is not None:
-            # Settled here: another process that reads the table may be in another zone.
+            # Converted here, because another process that reads the table may be in another zone.
             points["scan.timestamp-millis"] = str(moment_ms(timestamp))
         if watermark is not None:
             points["scan.watermark"] = str(watermark)
@@ -141,25 +141,25 @@ class Table(Reading, Maintenance):
         return moved
 
     def with_options(self, options: Mapping[str, object]) -> Table:
-        """The same table with dynamic options: `scan.*`, file formats and so on; None takes one of them back.
+        """The same table with dynamic options: `scan.*`, file formats and so on; None removes one of them.
 
         Raises:
             InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
             UnsupportedError: an option is not honoured.
-            NotFoundError: there is no such tag or branch.
+            NotFoundError: the tag or the branch does not exist.
         """
         texts = {key: option_text(key, value) for key, value in options.items() if value is not None}
         warn_unknown(texts)
         fixed = next((key for key, text in texts.items() if self._is_fixed(key, text)), None)
         if fixed is not None:
             raise InvalidInputError(
-                "option cannot be changed for one use",
+                "option cannot be changed for a single use",
                 code="option-immutable",
                 option=fixed,
-                hint="it says how the table's files are to be read; create a new table with it",
+                hint="the table's files can only be read with its own value; create a new table with this option",
             )
         dynamic = {key: text for key, text in {**self.dynamic, **texts}.items() if options.get(key, text) is not None}
-        in_force = {**self.schema.options, **dynamic}
+        in_force = TableOptions({**self.schema.options, **dynamic})
         check_given({key: text for key, text in texts.items() if self.schema.options.get(key) != text}, in_force)
         if not all(key.startswith("scan.") for key in texts):
             check_use(self.schema, in_force)
@@ -173,12 +173,12 @@ class Table(Reading, Maintenance):
             except NotFoundError:
                 if not (travel.given <= STREAM_PLACES):
                     raise
-                point = None  # a stream may begin with a snapshot that is gone or still to come; a scan says so itself
+                point = None  # a stream may begin at an expired or future snapshot; a scan raises this error itself
             schema = self.store.schemas.get(point.schema_id) if point else schema
         return replace(self, store=replace(self.store, schema=schema), dynamic=dynamic)
 
     def _is_fixed(self, key: str, text: str) -> bool:
-        """Whether an option says how files are read or where they lie, and so cannot have another value for one use."""
+        """Whether an option decides how or where files are stored, so that a single use cannot change it."""
         if self.partition_by and moves_partitions(self.schema.options, key, text):
             return True
         return is_immutable(key) and self.options.get(key) != text
@@ -187,7 +187,7 @@ class Table(Reading, Maintenance):
         """The same table on a branch, readable and writable; `main` is the table itself.
 
         Raises:
-            NotFoundError: there is no such branch.
+            NotFoundError: the branch does not exist.
             InvalidInputError: the name is not usable.
         """
         base = self.name.partition(_BRANCH)[0]
@@ -195,29 +195,30 @@ class Table(Reading, Maintenance):
         return found.with_options(self.dynamic) if self.dynamic else found
 
     def create_branch(self, name: str, tag: str | None = None, snapshot: int | None = None) -> Table:
-        """Make a branch, empty or at what a tag or a snapshot holds, and return the table on it.
+        """Create a branch, empty or with the snapshot of a tag or an id, and return the table on it.
 
         Raises:
             InvalidInputError: the name is taken or unusable.
-            NotFoundError: there is no such tag or snapshot.
+            NotFoundError: the tag or the snapshot does not exist.
         """
-        self._refuse_view()
-        create_branch(self.store, name, tag=tag, snapshot_id=snapshot)
+        create_branch(self.context, name, tag=tag, snapshot_id=snapshot)
         return self.branch(name)
 
-    def _refuse_view(self) -> None:
-        """Nothing to refuse: this is the table itself."""
-
-    def _with_dynamic(self, options: Mapping[str, str]) -> Table:
-        return replace(self, dynamic=options)
-
     def _newest(self) -> Table:
-        """The table with its current schema: rows that are written anew keep every column they have by now."""
-        self._refuse_travelled()
+        """The table with its current schema: rewritten rows keep the columns that were added since."""
+        self._require_latest()
         schema = self.store.schemas.latest()
         if schema is None or schema.id == self.schema.id:
             return self
-        return replace(open_table(self.store.env, self.name, schema, self.store.schemas), dynamic=self.dynamic)
+        return replace(self._with_schema(schema), dynamic=self.dynamic)
+
+    def _with_schema(self, schema: Schema) -> Table:
+        """The table at another schema, without dynamic options, with the same snapshot ports."""
+        return self._with_ports(open_table(self.store.env, self.name, schema, self.store.schemas))
+
+    def _with_ports(self, opened: Table) -> Table:
+        mine = self.store
+        return replace(opened, store=replace(opened.store, snapshots=mine.snapshots, publisher=mine.publisher))
 
     # -------------------------------------------------------------------------------------------- verbs
 
@@ -236,10 +237,10 @@ class Table(Reading, Maintenance):
     def files(
         self, *, where: Predicate | str | None = None, snapshot: int | None = None, columns: Iterable[str] | None = None
     ) -> pa.Table:
-        """The live data files as an entries table; `where` looks at the partition columns.
+        """The live data files as an entries table; `where` is a condition on partition columns.
 
         Raises:
-            InvalidInputError: `where` looks at another column.
+            InvalidInputError: `where` uses another column.
             NotFoundError: the snapshot does not exist.
         """
         condition = self._predicate(where)
@@ -269,25 +270,22 @@ class Table(Reading, Maintenance):
         move: Mapping[str, str | Position] | None = None,
         set_options: Mapping[str, object] | None = None,
         unset_options: Iterable[str] = (),
-        comment: str | None = None,
     ) -> Table:
         """Change the schema in one atomic step and return the table with the new schema.
 
-        Columns inside a ROW are named with dots: `address.street`; such a one is renamed to `road` or, which means the
-        same, to `address.road`. A default is a text, or a number, flag, date or time that has an obvious one. `move`
-        takes `"first"`, `"last"`, `"after id"` and `"before id"`. Everything given takes effect together, in the order
-        of the arguments.
+        Members of a ROW are named with dots: `address.street`. It can be renamed to `road` or, which means the same, to
+        `address.road`. A default is a text, a number, a boolean, a date or a time. `move` takes `"first"`, `"last"`,
+        `"after id"` and `"before id"`. All changes take effect together, in the order of the arguments.
 
         Raises:
             InvalidInputError: a change is not allowed; nothing was changed.
             UnsupportedError: an option is not honoured; nothing was changed.
         """
-        self._refuse_view()
         listed = [*changes]
-        listed += [AddColumn(path_of(name), typed(dtype)) for name, dtype in (add or {}).items()]
+        listed += [AddColumn(path_of(name), to_data_type(dtype)) for name, dtype in (add or {}).items()]
         listed += [DropColumn(path_of(name)) for name in names_of(drop)]
         listed += [RenameColumn(path_of(name), new) for name, new in (rename or {}).items()]
-        listed += [UpdateType(path_of(name), typed(dtype)) for name, dtype in (types or {}).items()]
+        listed += [UpdateType(path_of(name), to_data_type(dtype)) for name, dtype in (types or {}).items()]
         listed += [UpdateNullability(path_of(name), flag) for name, flag in (nullable or {}).items()]
         listed += [UpdateComment(path_of(name), text) for name, text in (comments or {}).items()]
         listed += [UpdateDefault(path_of(name), text) for name, text in (defaults or {}).items()]
@@ -295,16 +293,14 @@ class Table(Reading, Maintenance):
         warn_unknown(set_options or {})
         listed += [SetOption(key, option_text(key, value)) for key, value in (set_options or {}).items()]
         listed += [RemoveOption(key) for key in names_of(unset_options)]
-        listed += [UpdateTableComment(comment)] if comment is not None else []
         if not listed:
-            raise InvalidInputError("nothing to change", hint="say what: add=, drop=, rename=, types=, set_options= …")
+            raise InvalidInputError("nothing to change", hint="give add=, drop=, rename=, types=, set_options= …")
         store = self.store
-        schema = run_alter(store.env, store.schemas, store.snapshots, listed)
-        return open_table(store.env, self.name, schema, store.schemas)
+        return self._with_schema(run_alter(store.env, store.schemas, store.snapshots, listed))
 
     def add_column(self, name: str, dtype: str | DataType, *, comment: str | None = None) -> Table:
         """Add a column; older rows read as null."""
-        return self.alter(AddColumn(path_of(name), typed(dtype), description=comment))
+        return self.alter(AddColumn(path_of(name), to_data_type(dtype), description=comment))
 
     def drop_column(self, name: str) -> Table:
         """Drop a column; its id is never used again."""
@@ -322,6 +318,10 @@ class Table(Reading, Maintenance):
         """Set table options."""
         return self.alter(set_options=options)
 
+    def set_comment(self, comment: str | None) -> Table:
+        """Set the comment of the table; None removes it."""
+        return self.alter(UpdateTableComment(comment))
+
     def reload(self) -> Table:
         """The same table with its current schema.
 
@@ -329,45 +329,43 @@ class Table(Reading, Maintenance):
             NotFoundError: it was dropped.
         """
         self.store.schemas.forget()
-        return load_table(self.store.env, self.name, branch=self.store.layout.branch)
+        return self._with_ports(load_table(self.store.env, self.name, branch=self.store.layout.branch))
 
     def check(self, *, deep: bool = False, rows: bool = False) -> CheckReport:
         """Check every invariant of the table, `deep` at every snapshot; `rows` reads the data too. Changes nothing.
 
-        Both compare the keys of primary-key tables with the places they lie in, and with the indexes that name these.
+        Both also compare the keys of a primary-key table with their partitions and buckets, and with the key indexes.
         """
-        report = check_table(self.store, self.paths, deep=deep)
-        wrong = check_rows(self.store, self.paths, every_snapshot=deep) if rows else ()
+        context = self.context
+        report = check_table(context, deep=deep)
+        wrong = check_rows(context, every_snapshot=deep) if rows else ()
         if self.primary_key and (deep or rows):
-            from tidelake.ops.maintain.key_check import check_keys  # append tables do without it
+            from tidelake.ops.maintain.key_check import check_keys  # append tables do not need it
 
-            wrong += check_keys(self.store, self.paths, every_snapshot=deep)
+            wrong += check_keys(context, every_snapshot=deep)
         return replace(report, findings=report.findings + wrong)
 
     def why(self, key: Mapping[str, Any]) -> Why:
         """Every version of one key by file, level and sequence number, and the row they make.
 
         Raises:
-            InvalidInputError: the table has no primary key, or the key is not whole.
+            InvalidInputError: the table has no primary key, or a key column is missing.
         """
         from tidelake.ops.inspect.why import why
 
         self._refuse_unreadable()
-        return at_point(
-            self.store,
-            TravelOptions.parse(self.options),
-            lambda point: why(self.store, self.paths, self.options, point, key),
-        )
+        context = self.context
+        return at_point(self.store, context.options.of(TravelOptions), lambda point: why(context, point, key))
 
     @property
     def inspect(self) -> Inspect:
         """System tables as Arrow."""
-        return Inspect(self.store, self.options)
+        return Inspect(self.context)
 
 
 def open_table(env: Env, name: str, schema: Schema, schemas: SchemaStore) -> Table:
     """A handle on a table whose schema is known."""
-    manifest = _manifest_options(schema.options)
+    manifest = _manifest_options(TableOptions(schema.options))
     data_directory = schema.options.get("data-file.path-directory")
     layout = replace(schemas.layout, data_directory=data_directory or None)
     store = open_stores(
@@ -381,10 +379,10 @@ def open_table(env: Env, name: str, schema: Schema, schemas: SchemaStore) -> Tab
     return Table(name, store)
 
 
-def _manifest_options(options: Mapping[str, str]) -> ManifestOptions:
-    """How manifests are written; the defaults where that is unusable: a table opens, and only a commit refuses."""
+def _manifest_options(options: TableOptions) -> ManifestOptions:
+    """How manifests are written. Wrong options become defaults: a table can be opened, and only a commit refuses."""
     try:
-        manifest = ManifestOptions.parse(options)
+        manifest = options.of(ManifestOptions)
         codec_name(manifest.compression)
     except InvalidInputError:
         return ManifestOptions.parse({})
@@ -392,10 +390,10 @@ def _manifest_options(options: Mapping[str, str]) -> ManifestOptions:
 
 
 def load_table(env: Env, name: str, *, branch: str = "main") -> Table:
-    """Open the table that lies at the root of the given doors.
+    """Open the table at the root of this environment's storage.
 
     Raises:
-        NotFoundError: there is no table.
+        NotFoundError: the table does not exist.
     """
     schemas = SchemaStore(env.io, TableLayout(branch=branch))
     schema = schemas.latest()

@@ -1,8 +1,9 @@
-"""The two halves of a job, for engines: a writer whose messages are committed apart, and the committer."""
+"""The two halves of a write, for engines: a writer that prepares commit messages, and the committer of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tidelake.errors import InvalidInputError, UnsupportedError
@@ -11,12 +12,12 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, CommitResult, Committable
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.kinds import batches_with_kinds
-from tidelake.ops.write.verbs import TableWriter
-from tidelake.spec.schema import Schema
+from tidelake.ops.write.opening import TableWriter
+from tidelake.spec.schemas.schema import Schema
 
 
 class TableWrite:
-    """Writes rows into files for one job; what it prepares is committed apart."""
+    """Writes rows into files for one job; a `TableCommit` publishes the commit messages that it prepares."""
 
     def __init__(self, writer: TableWriter, schema: Schema, commit_user: str | None) -> None:
         self._writer = writer
@@ -25,12 +26,12 @@ class TableWrite:
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
-            "a writer has open files and stays in its process",
-            hint="send the table, and make a writer of it there; what prepare_commit returns can be sent too",
+            "a writer has open files and cannot be sent to another process",
+            hint="send the table and create a writer there; the result of prepare_commit can be sent back",
         )
 
     def write(self, data: Any, *, row_kind: str | None = None) -> None:
-        """Write rows; kinds come in a column `rowkind` that the table does not have, or in the one that is named.
+        """Write rows. Row kinds are in a column `rowkind` that the table does not have, or in the column that is named.
 
         Raises:
             InvalidInputError: a column or a value does not fit.
@@ -39,25 +40,27 @@ class TableWrite:
             self._writer.write(batch, kinds)
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Compact one bucket of a primary-key table; what it did is part of the next `prepare_commit`.
+        """Compact one bucket of a primary-key table; the next `prepare_commit` returns the result.
 
         Raises:
-            UnsupportedError: the table has no primary key, whose compaction is planned over all its files.
+            UnsupportedError: the table has no primary key; append tables are compacted as a whole.
         """
         if isinstance(self._writer, AppendWriter):
-            raise UnsupportedError("files of append tables are compacted together", hint="use compact() of the table")
+            raise UnsupportedError(
+                "a single bucket of an append table cannot be compacted", hint="use compact() of the table"
+            )
         self._writer.compact(partition, bucket, full=full)
 
     def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
-        """Close the files and describe them.
+        """Close the files and return their commit messages.
 
-        With the identifier of the commit, compactions that still run go on, and what they do is part of a later one;
-        without it, in a batch job, they are waited for. It also tells when `full-compaction.delta-commits` is due.
+        With the identifier of the commit, running compactions continue, and a later commit publishes them; without it,
+        in a batch job, they are waited for. The identifiers also decide when `full-compaction.delta-commits` is due.
         """
         return self._writer.prepare(identifier)
 
     def close(self) -> None:
-        """Remove what was written and not prepared."""
+        """Delete files that were written but not prepared."""
         self._writer.abort()
 
 
@@ -67,11 +70,9 @@ class TableCommit:
     def __init__(
         self,
         committer: Committer,
-        afterwards: Callable[[CommitResult], CommitResult],
         show: Callable[[CommitResult], CommitResult],
     ) -> None:
         self._committer = committer
-        self._afterwards = afterwards
         self._show = show
 
     @property
@@ -90,11 +91,11 @@ class TableCommit:
         """Publish what writers prepared; repeating a numbered commit is a no-op.
 
         Raises:
-            CommitConflictError: others changed the same files.
-            CommitUnknownError: the storage did not tell whether a snapshot is there.
+            CommitConflictError: another job changed the same files.
+            CommitUnknownError: the storage did not say whether a snapshot was published.
         """
         committable = _committable(messages, identifier, watermark, properties)
-        return self._ended(self._committer.commit(committable), identifier)
+        return self._finish(self._committer.commit(committable), identifier)
 
     def overwrite(
         self,
@@ -109,32 +110,38 @@ class TableCommit:
         """Replace the named partitions, or (dynamic) those that have new files.
 
         Raises:
-            InvalidInputError: a new file lies outside the partitions to replace.
+            InvalidInputError: a new file is outside the partitions to replace.
             CommitConflictError: as `commit`.
             CommitUnknownError: as `commit`.
         """
         committable = _committable(messages, identifier, watermark, properties)
-        return self._ended(self._committer.overwrite(committable, partition, dynamic=dynamic), identifier)
+        return self._finish(self._committer.overwrite(committable, partition, dynamic=dynamic), identifier)
 
-    def _ended(self, result: CommitResult, identifier: int | None) -> CommitResult:
-        """What follows a commit; rows that a lost compaction hides are shown by the next commit of a numbered job."""
-        return self._afterwards(self._show(result) if identifier is None else result)
+    def _finish(self, result: CommitResult, identifier: int | None) -> CommitResult:
+        """Show rows that only a compaction makes visible, and warn of a newer schema.
+
+        A numbered job leaves the first to its next commit.
+        """
+        result = self._show(result) if identifier is None else result
+        warning = self._committer.schema_warning()
+        # Without the warning a long-lived job would never notice columns and options that were set after it began.
+        return replace(result, warnings=(*result.warnings, warning)) if warning else result
 
     def truncate(self, *, identifier: int | None = None) -> CommitResult:
         """Delete every row."""
         number = BATCH_IDENTIFIER if identifier is None else identifier
-        return self._afterwards(self._committer.truncate(identifier=number))
+        return self._committer.truncate(identifier=number)
 
     def compact_manifests(self) -> CommitResult:
         """Merge all manifests fully."""
-        return self._afterwards(self._committer.compact_manifests())
+        return self._committer.compact_manifests()
 
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
-        """Of these identifiers those that are not published yet."""
+        """Return those of these identifiers that are not published yet."""
         return self._committer.filter_committed(identifiers)
 
     def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
-        """Delete files that were never committed; leaves them in any doubt."""
+        """Delete files that were never committed; keep them if that is not certain."""
         return self._committer.abort(messages, identifier=identifier)
 
 

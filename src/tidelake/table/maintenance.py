@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelake.engine import engine
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.compact.buckets import Choice, choose_partitions
+from tidelake.ops.hooks.committers import make_user
 from tidelake.ops.maintain.branches import (
     ForwardPlan,
     branch_store,
@@ -33,7 +33,6 @@ from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
 from tidelake.ops.maintain.rollback import RollbackPlan, plan_rollback, run_rollback
 from tidelake.ops.maintain.tags import (
     TagDeletion,
-    TagOptions,
     create_tag,
     plan_tag_deletion,
     rename_tag,
@@ -42,16 +41,17 @@ from tidelake.ops.maintain.tags import (
     tag_store,
 )
 from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
-from tidelake.table.writing import Writing
+from tidelake.spec.schemas.bucket_mode import BucketMode
+from tidelake.table.writing import Writing, step_runner_of
 
 if TYPE_CHECKING:  # append tables do without the tree
-    from tidelake.ops.compact.dedicated import Round, Stop, Tended
+    from tidelake.ops.compact.dedicated import CompactionSummary, Round, Stop
 
 
 class Maintenance(Writing):
     """Compaction beside writers, expiry, tags, branches, consumers, rollback and orphans.
 
-    What deletes is a plan, and unless `plan_only` the act.
+    Methods that delete return a plan, and carry it out unless `plan_only` is set.
     """
 
     __slots__ = ()
@@ -66,30 +66,30 @@ class Maintenance(Writing):
         stop: Stop | None = None,
         on: Any | None = None,
         progress: Callable[[Round], None] | None = None,
-    ) -> Tended:
-        """Compact a primary-key table while others write to it, until told to end; let them set `write-only`.
+    ) -> CompactionSummary:
+        """Compact a primary-key table while other jobs write to it; they should set `write-only`.
 
-        Follows what is committed, compacts the buckets where something is due, and commits that under a user of its
-        own. It ends at the moment `until`, after `max_rounds` looks at the table, or when `stop` (a
-        `threading.Event`) is set; without any of them, never. After a look that found nothing to do it waits for the
-        `interval`. `where` chooses partitions: one such job per partition is enough, and two only get in each other's
-        way. `on`, a Spark session, spreads the compactions over its tasks. `progress` is told of every round.
+        Each round looks at what was committed, compacts the buckets where something is due, and commits that under a
+        user of its own. It ends at the time `until`, after `max_rounds` rounds, or when `stop` (a `threading.Event`) is
+        set; without any of them, never. After a round that found nothing to do it waits for the `interval`. `where`
+        chooses partitions: run one such job per partition, because two would lose races to each other. `on`, a Spark
+        session, runs the compactions as its tasks. `progress` is called with every round.
 
         Raises:
             UnsupportedError: the table has no primary key, or its compactions do more than merge.
-            InvalidInputError: `where` looks at a column that is no partition column, or a number does not fit.
-            CommitUnknownError: the storage did not tell whether a commit is there.
+            InvalidInputError: `where` uses a column that is not a partition column, or a number is out of range.
+            CommitUnknownError: the storage did not say whether a commit was published.
         """
-        self._refuse_view()
-        from tidelake.ops.compact.dedicated import DedicatedCompaction, Desk, End, run_dedicated
+        from tidelake.ops.compact.dedicated import DedicatedCompaction, End, TableToCompact, run_dedicated
 
-        hands = None if on is None else engine().hands(on)
-        user = self._fresh_user()
+        runner = None if on is None else step_runner_of(on)
+        user = make_user(self.context)
 
-        def open_desk() -> Desk:
-            table = self._compacting()
-            replay = partial(table._replayed, hands=hands) if table._target().postpones else None
-            return Desk(table._job(), table._committer(user), table._afterwards, replay)
+        def open_table() -> TableToCompact:
+            table = self._newest()
+            postpones = table.context_to_write().bucket_mode is BucketMode.POSTPONED
+            replay = partial(table._place_staged_rows, runner=runner) if postpones else None
+            return TableToCompact(table.context, table._committer(user, expires=True), replay)
 
         if max_rounds is not None and max_rounds < 1:
             raise InvalidInputError("number of rounds must be positive", max_rounds=max_rounds)
@@ -98,11 +98,11 @@ class Maintenance(Writing):
             raise InvalidInputError("interval must be positive", interval=interval, hint='write "10 s"')
         chosen = choose_partitions(self.schema, self._predicate(where), None)
         return run_dedicated(
-            DedicatedCompaction(open_desk, Choice(partitions=chosen), hands),
+            DedicatedCompaction(open_table, Choice(partitions=chosen), runner),
             End(rounds=max_rounds, time_ms=None if until is None else moment_ms(until), stop=stop),
             self.store.env.clock,
             interval_s=wait_ms / 1_000,
-            told=progress,
+            report=progress,
         )
 
     def expire_snapshots(
@@ -114,30 +114,27 @@ class Maintenance(Writing):
         *,
         plan_only: bool = False,
     ) -> ExpirePlan | ExpireResult:
-        """Expire old snapshots with the files that only they hold; what is not given is as the table's options say.
+        """Expire old snapshots, and delete the files that only they use. The table's options are the default limits.
 
-        `older_than` is a moment, or how long ago it was (`"7 d"`, a timedelta). Tags, branches and consumers hold back
-        what they need. `plan_only` tells what would go.
+        `older_than` is a time or an age (`"7 d"`, a timedelta). What tags, branches and consumers need is kept.
+        `plan_only` returns what would be deleted.
 
         Raises:
             InvalidInputError: the numbers contradict each other.
-            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+            CommitConflictError: snapshots or tags changed while it ran; nothing was deleted: try again.
         """
-        self._refuse_view()
-        options = ExpireOptions.parse(self.options)
+        context = self.context
         older_than_ms = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
 
         def attempt() -> ExpirePlan | ExpireResult:
             plan = plan_expire(
-                self.store,
-                self.paths,
-                options,
+                context,
                 older_than_ms=older_than_ms,
                 retain_max=retain_max,
                 retain_min=retain_min,
                 max_deletes=max_deletes,
             )
-            return plan if plan_only else run_expire(self.store, plan, options)
+            return plan if plan_only else run_expire(context, plan)
 
         return unless_overtaken(attempt)
 
@@ -151,31 +148,29 @@ class Maintenance(Writing):
         delete_all: bool = False,
         plan_only: bool = False,
     ) -> ChangelogPlan | ExpireResult:
-        """Expire changelogs that outlived their snapshots, with the files that only they hold.
+        """Expire changelogs that outlived their snapshots, and delete the files that only they use.
 
-        What is not given is as the table's options say (`changelog.num-retained.*`, `changelog.time-retained`).
-        `older_than` is a moment, or how long ago it was. Consumers hold back what they have still to read;
-        `delete_all` takes everything else. `plan_only` tells what would go.
+        The options `changelog.num-retained.*` and `changelog.time-retained` are the default limits. `older_than` is a
+        time or an age. What consumers have not read yet is kept; `delete_all` expires everything else. `plan_only`
+        returns what would be deleted.
 
         Raises:
             InvalidInputError: the numbers contradict each other.
-            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+            CommitConflictError: snapshots or tags changed while it ran; nothing was deleted: try again.
         """
-        self._refuse_view()
+        context = self.context
         older_than_ms = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
 
         def attempt() -> ChangelogPlan | ExpireResult:
             plan = plan_changelog_expiry(
-                self.store,
-                self.paths,
-                self.options,
+                context,
                 older_than_ms=older_than_ms,
                 retain_max=retain_max,
                 retain_min=retain_min,
                 max_deletes=max_deletes,
                 delete_all=delete_all,
             )
-            return plan if plan_only else run_changelog_expiry(self.store, plan, ExpireOptions.parse(self.options))
+            return plan if plan_only else run_changelog_expiry(context, plan)
 
         return unless_overtaken(attempt)
 
@@ -184,20 +179,19 @@ class Maintenance(Writing):
     ) -> OrphanPlan:
         """Find files that nothing refers to, and with `plan_only=False` delete them.
 
-        `older_than` is a moment, or how long ago it was (`"7 d"`, a timedelta), at least a day: running jobs have not
-        committed their files yet.
+        `older_than` is a time or an age (`"7 d"`, a timedelta), at least a day: the files of running jobs are not
+        committed yet.
 
         Raises:
-            InvalidInputError: the moment is less than a day ago.
-            CommitConflictError: the table moved meanwhile, or refers to no file at all; nothing was deleted.
+            InvalidInputError: the time is less than a day ago.
+            CommitConflictError: the table changed while it ran, or refers to no file at all; nothing was deleted.
             NotFoundError: a file that a snapshot needs is missing; nothing was deleted.
         """
-        self._refuse_view()
-        older_than_ms = before_ms(older_than, self.store.env.clock.now_ms())
+        context, older_than_ms = self.context, before_ms(older_than, self.store.env.clock.now_ms())
 
         def attempt() -> OrphanPlan:
-            plan = plan_orphans(self.store, self.paths, older_than_ms=older_than_ms)
-            return plan if plan_only else replace(plan, left=run_orphans(self.store, plan))
+            plan = plan_orphans(context, older_than_ms=older_than_ms)
+            return plan if plan_only else replace(plan, left=run_orphans(context, plan))
 
         return unless_overtaken(attempt)
 
@@ -209,16 +203,16 @@ class Maintenance(Writing):
         timestamp: Moment | None = None,
         plan_only: bool = False,
     ) -> RollbackPlan:
-        """Go back to a snapshot: newer snapshots and tags are removed, their files stay as orphans. Stop writers first.
+        """Go back to a snapshot: newer snapshots and tags are removed, their files become orphans. Stop writers first.
 
         Raises:
             InvalidInputError: not exactly one target is given.
-            NotFoundError: there is no such snapshot or tag, or none that old.
+            NotFoundError: the snapshot or the tag does not exist, or none is that old.
         """
-        self._refuse_view()
         time_ms = None if timestamp is None else moment_ms(timestamp)
-        plan = plan_rollback(self.store, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
-        return plan if plan_only else run_rollback(self.store, plan)
+        context = self.context
+        plan = plan_rollback(context, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
+        return plan if plan_only else run_rollback(context, plan)
 
     def create_tag(
         self,
@@ -228,16 +222,14 @@ class Maintenance(Writing):
         *,
         ignore_if_exists: bool = False,
     ) -> str:
-        """Name a snapshot (the newest one), so that it outlives its expiry, and return the name.
+        """Name a snapshot, by default the newest, so that it does not expire, and return the name.
 
         Raises:
             InvalidInputError: the name is taken or unusable.
-            NotFoundError: there is no such snapshot.
+            NotFoundError: the snapshot does not exist.
         """
-        self._refuse_view()
         return create_tag(
-            self.store,
-            TagOptions.parse(self.options),
+            self.context,
             name,
             snapshot_id=snapshot,
             time_retained_ms=None if time_retained is None else span_ms(time_retained),
@@ -245,18 +237,18 @@ class Maintenance(Writing):
         )
 
     def delete_tag(self, name: str, *, plan_only: bool = False) -> TagDeletion:
-        """Delete a tag and the files that only it holds.
+        """Delete a tag and the files that only it uses.
 
         Raises:
-            NotFoundError: there is no such tag.
-            CommitConflictError: what holds files moved meanwhile, and nothing was deleted: try again.
+            NotFoundError: the tag does not exist.
+            CommitConflictError: snapshots or tags changed while it ran; nothing was deleted: try again.
         """
-        self._refuse_view()
+        context = self.context
 
         def attempt() -> TagDeletion:
-            plan = plan_tag_deletion(self.store, self.paths, name)
+            plan = plan_tag_deletion(context, name)
             if not plan_only:
-                run_tag_deletion(self.store, plan, clean_folders=ExpireOptions.parse(self.options).clean_folders)
+                run_tag_deletion(context, plan, clean_folders=context.options.of(ExpireOptions).clean_folders)
             return plan
 
         return unless_overtaken(attempt)
@@ -265,63 +257,59 @@ class Maintenance(Writing):
         """Give a tag another name.
 
         Raises:
-            NotFoundError: there is no such tag.
+            NotFoundError: the tag does not exist.
             InvalidInputError: the new name is taken or unusable.
         """
-        self._refuse_view()
-        rename_tag(self.store, name, new)
+        rename_tag(self.context, name, new)
 
     def expire_tags(self, older_than: Moment | timedelta | None = None) -> tuple[str, ...]:
-        """Delete the tags past their time, and those made before a moment; returns their names.
+        """Delete the tags whose time is over, and those created before `older_than`; return their names.
 
         Raises:
-            CommitConflictError: what holds files moved meanwhile: try again.
+            CommitConflictError: snapshots or tags changed while it ran: try again.
         """
-        self._refuse_view()
         before = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
-        return run_tag_expiry(self.store, self.paths, older_than_ms=before)
+        return run_tag_expiry(self.context, older_than_ms=before)
 
     def tags(self) -> dict[str, int]:
         """The snapshot of each tag, by name."""
         return {name: tag.snapshot.id for name, tag in tag_store(self.store).all().items()}
 
     def delete_branch(self, name: str) -> None:
-        """Remove a branch; files that only it held become orphans.
+        """Remove a branch; files that only it used become orphans.
 
         Raises:
-            NotFoundError: there is no such branch.
+            NotFoundError: the branch does not exist.
         """
-        self._refuse_view()
-        delete_branch(self.store, name)
+        delete_branch(self.context, name)
 
     def branches(self) -> list[str]:
-        """The names of all branches but the main one."""
+        """The names of all branches except the main one."""
         return branch_store(self.store).names()
 
     def fast_forward(self, branch: str, *, plan_only: bool = False) -> ForwardPlan:
-        """Make the main branch equal to a branch from the branch's first snapshot on. Stop writers first.
+        """Replace the main branch's snapshots with those of a branch, from the branch's first on. Stop writers first.
 
-        What the main branch committed since is lost. The schema may change: `reload` the handle afterwards.
+        What was committed to the main branch since then is lost. The schema may change: `reload` the handle afterwards.
 
         Raises:
-            NotFoundError: there is no such branch.
+            NotFoundError: the branch does not exist.
             InvalidInputError: the branch has no snapshot.
         """
-        self._refuse_view()
-        plan = plan_fast_forward(self.store, branch)
+        context = self.context
+        plan = plan_fast_forward(context, branch)
         if not plan_only:
-            run_fast_forward(self.store, plan)
+            run_fast_forward(context, plan)
         return plan
 
     def consumers(self) -> dict[str, int]:
-        """The first snapshot that each consumer has still to read, by its id."""
+        """The next snapshot of each consumer, by the id of the consumer."""
         return {name: each.next_snapshot for name, each in consumer_store(self.store).all().items()}
 
     def reset_consumer(self, consumer: str, next_snapshot: int | None = None) -> None:
-        """Say which snapshot a consumer reads next, or forget the consumer.
+        """Set the snapshot that a consumer reads next, or forget the consumer.
 
         Raises:
-            NotFoundError: there is no such consumer to forget.
+            NotFoundError: the consumer to forget does not exist.
         """
-        self._refuse_view()
-        reset_consumer(self.store, consumer, next_snapshot)
+        reset_consumer(self.context, consumer, next_snapshot)

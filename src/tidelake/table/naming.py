@@ -1,11 +1,11 @@
-"""Columns, types and positions as users name them."""
+"""Parses columns, types and positions as users write them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -13,10 +13,13 @@ from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import InvalidInputError
 from tidelake.ops.write.frames import arrow_type, columns_of
 from tidelake.ops.write.rows import arrow_stream
-from tidelake.spec.arrow_types import from_arrow
-from tidelake.spec.evolution import After, Before, First, Last, Position
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, STRING, DataType, Root, TimeType
+from tidelake.spec.schemas.evolution import After, Before, First, Last, Position
+from tidelake.spec.types.arrow_types import from_arrow
+from tidelake.spec.types.data_types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, STRING, DataType, Root, TimeType
+from tidelake.spec.types.type_codec import parse_type
+
+if TYPE_CHECKING:
+    from tidelake.table.engine_port import TableEngine
 
 _PYTHON: Final[Mapping[object, DataType]] = {
     bool: BOOLEAN,
@@ -32,21 +35,21 @@ _BESIDE: Final = re.compile(r"(after|before)\s+`?(.+?)`?", re.IGNORECASE)
 
 
 def path_of(name: str) -> str:
-    """A column, or with dots a member of a ROW.
+    """Check the name of a column, or with dots of a member of a ROW.
 
     Raises:
         InvalidInputError: it is not a text.
     """
     if not isinstance(name, str):
-        raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
+        raise InvalidInputError("name of a column is not text", got=repr(name)[:100], hint='write "name"')
     return name
 
 
-def typed(dtype: Any) -> DataType:
-    """A type, from its text, or from one of Python, Arrow, Polars, NumPy or pandas.
+def to_data_type(dtype: Any) -> DataType:
+    """Return the data type for its text, or for a type of Python, Arrow, Polars, NumPy or pandas.
 
     Raises:
-        InvalidInputError: it is none, or one without a counterpart.
+        InvalidInputError: it is not a type, or has no counterpart here.
     """
     if isinstance(dtype, DataType):
         return dtype
@@ -62,7 +65,7 @@ def typed(dtype: Any) -> DataType:
 
 
 def column_types(schema: Any) -> dict[str, DataType]:
-    """Column names with types, from whatever describes them.
+    """Return the column names with their types, from a mapping, a schema or a frame.
 
     Raises:
         InvalidInputError: two columns share a name, or a type has no counterpart.
@@ -70,8 +73,8 @@ def column_types(schema: Any) -> dict[str, DataType]:
     if isinstance(schema, Mapping):
         return {_name(name): _typed_column(name, dtype) for name, dtype in schema.items()}
     if is_engine_frame(schema):
-        found: dict[str, DataType] = engine().column_types(schema)
-        return found
+        port: TableEngine[object] = engine()
+        return port.column_types(schema)
     schema = columns_of(schema)
     if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
         schema = pa.schema(schema)
@@ -79,7 +82,7 @@ def column_types(schema: Any) -> dict[str, DataType]:
         schema = arrow_stream(schema).schema
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(
-            "schema is not understood",
+            "schema has an unknown form",
             got=type(schema).__name__,
             hint='write {"id": "BIGINT", "name": "STRING"}, or give an Arrow or Polars schema, df.dtypes, or a frame',
         )
@@ -90,23 +93,23 @@ def column_types(schema: Any) -> dict[str, DataType]:
 
 def _name(name: object) -> str:
     if not isinstance(name, str):
-        raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
+        raise InvalidInputError("name of a column is not text", got=repr(name)[:100], hint='write "name"')
     return name
 
 
 def _typed_column(name: object, dtype: Any) -> DataType:
     try:
-        return typed(dtype)
+        return to_data_type(dtype)
     except InvalidInputError as error:
         error.facts.setdefault("column", ascii(name)[1:-1][:80])
         raise
 
 
 def position_of(place: Any) -> Position:
-    """A place among the columns: `"first"`, `"last"`, `"after id"`, `"before id"`, or one of the classes of that name.
+    """Parse a position: `"first"`, `"last"`, `"after id"`, `"before id"`, or an object of the class of that name.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: it is not a position.
     """
     if isinstance(place, First | Last | After | Before):
         return place
@@ -126,11 +129,11 @@ def position_of(place: Any) -> Position:
 
 
 def names_of(given: Iterable[str]) -> tuple[str, ...]:
-    """One name, or several.
+    """Return one name, or several, as a tuple.
 
     Raises:
         InvalidInputError: it is neither.
     """
     if not isinstance(given, Iterable):
-        raise InvalidInputError("names are given as a list of texts", got=repr(given)[:100])
+        raise InvalidInputError("names must be a list of texts", got=repr(given)[:100])
     return (given,) if isinstance(given, str) else tuple(given)

@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
-from tidelake.ops.scan.follow import ConsumerMode, FollowContext, Follower, FollowOptions, begin_options
+from tidelake.ops.scan.follow import Follower, FollowOptions, begin_options
 from tidelake.ops.scan.modes import names_a_place
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.topn import OrderBy, parse_order
-from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, Shape, chosen_columns
-from tidelake.store.consumers import ConsumerStore
+from tidelake.options import TableOptions
+from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, Shape, chosen_columns, with_request
 from tidelake.table.base import Handle
-from tidelake.table.following import Following, Progress
+from tidelake.table.following import Following, open_progress
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +30,7 @@ LATEST_FULL = "latest-full"
 
 
 class Reading(Handle):
-    """Rows of a table as whatever the user works with. Each shorthand is a scan and its conversion."""
+    """Reads the rows of a table. Each shorthand is a scan and its conversion."""
 
     __slots__ = ()
 
@@ -40,7 +41,7 @@ class Reading(Handle):
         limit: int | None = None,
         order_by: OrderBy = None,
     ) -> Scan:
-        """A lazy read: some columns, the rows that `where` keeps (SQL text or an expression), at most `limit`.
+        """A lazy read: some columns, the rows that match `where` (SQL text or an expression), at most `limit`.
 
         `order_by` is a column, `"column desc"`, or a list of them and of pairs `("column", "desc")`: null comes first,
         or last when descending. With a limit, files that cannot hold one of the first rows are not read.
@@ -49,14 +50,14 @@ class Reading(Handle):
             InvalidInputError: a column does not exist, or the condition cannot be understood.
         """
         return Scan(
-            name=self.name,
-            store=self.store,
-            paths=self.paths,
-            columns=chosen_columns(self.schema, columns),
-            where=self._predicate(where),
-            limit=None if limit is None else _row_count(limit),
-            options=self.options,
-            order=parse_order(order_by, self.schema),
+            self.context,
+            ReadRequest(
+                schema=self.schema,
+                columns=chosen_columns(self.schema, columns),
+                where=self._predicate(where),
+                limit=None if limit is None else _row_count(limit),
+                order=parse_order(order_by, self.schema),
+            ),
         )
 
     def to_arrow(
@@ -110,7 +111,7 @@ class Reading(Handle):
         *,
         lazy: bool = False,
     ) -> pl.DataFrame | pl.LazyFrame:
-        """Rows as a Polars frame; with `lazy` one that reads what its query needs when it is collected."""
+        """Rows as a Polars frame; with `lazy`, one that reads only what its query needs, when it is collected."""
         scan = self.scan(columns, where, limit, order_by)
         return scan.to_polars(lazy=True) if lazy else scan.to_polars()
 
@@ -146,7 +147,7 @@ class Reading(Handle):
     ) -> Any:
         """Rows as a lazy Spark frame, pinned to one snapshot; `spark` is the session, by default the active one.
 
-        `columns` may also name the hidden columns that `Scan.to_spark` tells of.
+        `columns` may also name the hidden columns that `Scan.to_spark` describes.
         """
         hidden = set(HIDDEN_COLUMNS).difference(self.schema.names).intersection(columns or ())
         if columns is None or not hidden:
@@ -167,13 +168,13 @@ class Reading(Handle):
         """A lazy read of what changed after `since` up to `until` (the newest snapshot); first column `rowkind`.
 
         Both are snapshot ids or names of tags; without them the options of the table's handle say which
-        (`incremental-between` and the like). `incremental-between-scan-mode` tells what changes are taken from; unset,
-        from the changelog where the table has one, else from the files that snapshots added, and between two tags from
-        what their states differ by.
+        (`incremental-between` and the like). `incremental-between-scan-mode` says where changes come from; by default
+        from the changelog if the table has one, else from the files that snapshots added, and between two tags from the
+        difference of their rows.
 
         Raises:
-            InvalidInputError: nothing says since when.
-            NotFoundError: there is no such tag.
+            InvalidInputError: no start of the changes is given.
+            NotFoundError: the tag does not exist.
         """
         for name, place in (("since", since), ("until", until)):
             if place is not None and not isinstance(place, str) and not _is_id(place):
@@ -197,15 +198,15 @@ class Reading(Handle):
     ) -> Following:
         """The changes of the table as they are committed, one snapshot at a time, for as long as they are asked for.
 
-        A `consumer` is a name under which progress is kept in the table: a stream with the same name goes on where the
-        last one stopped, and expiry waits for it. Progress is saved by `Change.ack()`, or when the next change is asked
-        for. Otherwise the stream begins at `start`: `"latest-full"` (the newest state, then changes), `"latest"` (what
-        comes from now on), `"earliest"` (all changes that are kept), `"compacted-full"`, the id of a snapshot (with its
-        changes), a moment (a datetime), or where the `scan.*` options say.
+        A `consumer` is a name under which progress is saved in the table: a stream with the same name resumes where the
+        last one stopped, and snapshots that it has not read do not expire. Progress is saved by `Change.ack()`, or when
+        the next change is asked for. Otherwise the stream begins at `start`: `"latest-full"` (the newest state, then
+        changes), `"latest"` (what comes from now on), `"earliest"` (all changes that are kept), `"compacted-full"`, the
+        id of a snapshot (with its changes), a moment (a datetime), or where the `scan.*` options say.
 
         It looks for a new snapshot every `poll` seconds, by default as often as `continuous.discovery-interval` says,
-        or every second. It ends when no change came for `timeout` seconds, after the changes of snapshot `until`
-        (`"latest"`: the newest one now), behind `scan.bounded.watermark`, or when it is closed; without any of them,
+        or every second. It ends after `timeout` seconds without a change, after the changes of snapshot `until`
+        (`"latest"`: the newest one now), after `scan.bounded.watermark`, or when it is closed; without any of them,
         never.
 
         Raises:
@@ -213,50 +214,39 @@ class Reading(Handle):
             UnsupportedError: the table is not one whose rows are read here.
         """
         self._refuse_unreadable()
-        given = {} if start == LATEST_FULL and names_a_place(self.options) else begin_options(start)
-        if given and names_a_place(self.options):
+        given = {} if start == LATEST_FULL and names_a_place(self.context.options) else begin_options(start)
+        if given and names_a_place(self.context.options):
             raise InvalidInputError(
-                "where a stream begins is said twice", start=start, hint="leave out start=, or the scan options"
+                "start of the stream is given twice", start=start, hint="leave out start=, or the scan options"
             )
         for name, seconds in (("poll", poll), ("timeout", timeout)):
             if seconds is not None and not _is_span(seconds):
-                raise InvalidInputError(f"{name} is no number of seconds", got=repr(seconds)[:80], hint="write 1.0")
+                raise InvalidInputError(f"{name} is not a number of seconds", got=repr(seconds)[:80], hint="write 1.0")
         if isinstance(until, str) and until != "latest":
-            raise InvalidInputError("a stream ends at a snapshot", until=until, hint='give its id, or "latest"')
+            raise InvalidInputError("end of the stream is not a snapshot", until=until, hint='give its id, or "latest"')
         if until is not None and not isinstance(until, str) and not _is_id(until):
-            raise InvalidInputError("a stream ends at a snapshot", until=repr(until)[:80], hint="give its id")
-        options = {**self.options, **given}
-        scan = replace(_with_kinds(self.scan(columns, where)), options=options)
-        how = FollowOptions.parse(options)
+            raise InvalidInputError(
+                "end of the stream is not a snapshot", until=repr(until)[:80], hint='give its id, or "latest"'
+            )
+        options = TableOptions({**self.options, **given})
+        scan = _with_kinds(self.scan(columns, where))
+        scan = replace(scan, context=replace(scan.context, options=options))
+        how = options.of(FollowOptions)
         poll_s = poll if poll is not None else 1.0 if how.poll_ms is None else how.poll_ms / 1_000
-        progress = self._progress(consumer, how, poll_s)
+        progress = open_progress(scan.context, how.consumer if consumer is None else consumer, rarely_s=poll_s)
         resumed = progress if progress and not how.ignore_progress else None
         return Following(
             scan,
             Follower(
-                self.store,
-                scan.stream_read(),
-                resumed.resumed if resumed else None,
+                scan.context,
+                scan.request(),
+                resumed.resume_id if resumed else None,
                 read_ms=resumed.read_ms if resumed else None,
             ),
             progress,
             poll_s=poll_s,
             timeout_s=timeout,
             until=(self.store.snapshots.latest_id() or 0) if isinstance(until, str) else until,
-        )
-
-    def _progress(self, consumer: str | None, how: FollowOptions, poll_s: float) -> Progress | None:
-        name = how.consumer if consumer is None else consumer
-        if name is None:
-            return None
-        env = self.store.env
-        expiry_ms = FollowContext.parse(self.options).consumer_expiry_ms
-        return Progress(
-            ConsumerStore(env.io, self.store.layout, env.clock),
-            name,
-            env.clock,
-            rarely_s=poll_s if how.consumer_mode is ConsumerMode.AT_LEAST_ONCE else 0,
-            alive_s=float("inf") if expiry_ms is None else expiry_ms / 3_000,
         )
 
 
@@ -275,4 +265,4 @@ def _is_span(seconds: object) -> bool:
 
 
 def _with_kinds(scan: Scan) -> Scan:
-    return replace(scan, shape=Shape.CHANGES) if scan.shape is Shape.ROWS else scan
+    return with_request(scan, shape=Shape.CHANGES) if scan.shape is Shape.ROWS else scan

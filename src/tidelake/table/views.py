@@ -1,42 +1,70 @@
-"""Views of a table that are only read: its rows with their kinds, its changes as one row each, what is compacted.
+"""Read-only views of a table: rows with their row kinds, changes as one row each, rows that are compacted.
 
-`db.t$audit_log`, `db.t$binlog` and `db.t$ro` are opened by name and read like the table itself. What writes is refused.
+`db.t$audit_log`, `db.t$binlog` and `db.t$ro` are opened by name and read like the table itself. A view has no verb that
+changes the table; a call of one names the table to change instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Any, Final, NoReturn
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.notebook import plain
 from tidelake.ops.scan.topn import OrderBy
-from tidelake.query import Scan, Shape
+from tidelake.query import Scan, Shape, with_request
+from tidelake.store.table_store import TableStore
 from tidelake.table.following import Following
 from tidelake.table.handle import Table
+from tidelake.table.inspecting import Inspect
 from tidelake.table.reading import LATEST_FULL, Reading
 
 RO: Final = "ro"
 VIEWS: Final = (Shape.AUDIT_LOG.value, Shape.BINLOG.value, RO)
 """The names of the views, as they stand behind the dollar sign."""
+_FACTS: Final = frozenset(
+    {"branches", "check", "consumers", "files", "latest_snapshot", "snapshot", "tags", "why"},
+)
+"""Methods of a table that only read, and that a view passes on to its table."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class View(Table):
-    """One of the views of a table, with the columns of the format's own: scan, changes and follow read it."""
+class View(Reading):
+    """One of the views of a table, with the columns that Paimon gives it: scan, changes and follow read it."""
 
+    name: str
+    store: TableStore
+    dynamic: Mapping[str, str] = field(default_factory=dict)
     view: str = Shape.AUDIT_LOG.value
 
     def __repr__(self) -> str:
         return plain(f"View({self.name}: {', '.join(self.scan().arrow_schema.names)})")
 
+    def _repr_html_(self) -> str:
+        return Table(self.name, self.store, self.dynamic)._repr_html_()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Called only for missing attributes. While a view is being unpickled, its fields are missing as well.
+        if name.startswith("_") or not callable(getattr(Table, name, None)):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name in _FACTS:
+            fact: Callable[..., Any] = getattr(self.table, name)
+            return fact
+        return partial(_refuse_change, self.name, self.table.name)
+
     @property
     def table(self) -> Table:
-        """The table that is viewed."""
+        """The table behind the view."""
         return Table(self.name.removesuffix(f"${self.view}"), self.store, self.dynamic)
+
+    @property
+    def inspect(self) -> Inspect:
+        """The system tables of the table, as Arrow."""
+        return self.table.inspect
 
     def scan(
         self,
@@ -45,13 +73,13 @@ class View(Table):
         limit: int | None = None,
         order_by: OrderBy = None,
     ) -> Scan:
-        """A lazy read of the view; `columns` are those of the table, and what the view puts in front always comes.
+        """A lazy read of the view; `columns` are those of the table; the view's own columns are always added.
 
         Raises:
             InvalidInputError: a column does not exist, or the condition cannot be understood.
         """
         found = Reading.scan(self, columns, where, limit, order_by)
-        return found.read_optimized() if self.view == RO else replace(found, shape=Shape(self.view))
+        return found.read_optimized() if self.view == RO else with_request(found, shape=Shape(self.view))
 
     def changes(
         self,
@@ -63,10 +91,10 @@ class View(Table):
         """A lazy read of what changed, in the form of the view.
 
         Raises:
-            InvalidInputError: nothing says since when, or the view shows no changes.
-            NotFoundError: there is no such tag.
+            InvalidInputError: no start of the changes is given, or the view shows no changes.
+            NotFoundError: the tag does not exist.
         """
-        self._refuse_compacted()
+        self._require_changes()
         return Reading.changes(self, since, until, columns, where)
 
     def follow(
@@ -85,10 +113,10 @@ class View(Table):
         Raises:
             InvalidInputError: the view shows no changes, options contradict each other, or a stream cannot begin there.
         """
-        self._refuse_compacted()
+        self._require_changes()
         return Reading.follow(self, consumer, start, poll, columns=columns, where=where, timeout=timeout, until=until)
 
-    def reload(self) -> Table:
+    def reload(self) -> View:
         """The same view with the table's current schema.
 
         Raises:
@@ -96,47 +124,62 @@ class View(Table):
         """
         return view_of(self.table.reload(), self.view)
 
-    def with_options(self, options: Mapping[str, object]) -> Table:
+    def at(
+        self,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp: str | datetime | int | None = None,
+        watermark: int | None = None,
+    ) -> View:
+        """The same view of the table as it was, as `Table.at` says.
+
+        Raises:
+            InvalidInputError: not exactly one point in time is given.
+            NotFoundError: the snapshot or the tag does not exist.
+        """
+        moved = self.table.at(snapshot=snapshot, tag=tag, timestamp=timestamp, watermark=watermark)
+        return view_of(moved, self.view)
+
+    def with_options(self, options: Mapping[str, object]) -> View:
         """The same view with dynamic options, as `Table.with_options` takes them.
 
         Raises:
             InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
-            NotFoundError: there is no such tag or branch.
+            NotFoundError: the tag or the branch does not exist.
         """
         return view_of(self.table.with_options(options), self.view)
 
-    def branch(self, name: str) -> Table:
+    def branch(self, name: str) -> View:
         """The same view of the table on a branch.
 
         Raises:
-            NotFoundError: there is no such branch.
+            NotFoundError: the branch does not exist.
             InvalidInputError: the name is not usable.
         """
         return view_of(self.table.branch(name), self.view)
 
-    def _refuse_compacted(self) -> None:
+    def _require_changes(self) -> None:
         if self.view == RO and self.primary_key:
             raise InvalidInputError(
-                "what is compacted is a state and shows no changes", name=self.name, hint="follow the table itself"
+                "view of compacted rows has no changes", name=self.name, hint="follow the table itself"
             )
 
-    def _refuse_travelled(self) -> None:
-        self._refuse_view()
 
-    def _refuse_view(self) -> None:
-        raise InvalidInputError("a view is only read", name=self.name, hint=f"write to {self.table.name}")
+def _refuse_change(view: str, table: str, *_: object, **__: object) -> NoReturn:
+    raise InvalidInputError("a view cannot be changed", name=view, hint=f"write to {table}")
 
 
 def view_of(table: Table, view: str) -> View:
     """A view of a table by its name.
 
     Raises:
-        InvalidInputError: there is no such view.
+        InvalidInputError: the view does not exist.
     """
     if view not in VIEWS:
         raise InvalidInputError(
-            "system table is not opened by name",
+            "system table cannot be opened by name",
             name=ascii(view[:80]),
-            hint=f"use table(…).inspect; views are {', '.join(VIEWS)}",
+            hint=f"use table(…).inspect; the views are {', '.join(VIEWS)}",
         )
     return View(f"{table.name}${view}", table.store, table.dynamic, view)

@@ -1,8 +1,8 @@
-"""The writing side of a table's handle: rows, row-level changes, compaction, and the two halves of a job."""
+"""The writing side of a table's handle: rows, row-level changes, compaction, and writers for engines."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,51 +13,47 @@ from tidelake.engine import engine, is_engine_frame
 from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.expr.node import Scalar
 from tidelake.expr.tree import Predicate, lit
+from tidelake.ops.change.merge_rules import ALL, resolve_merge
+from tidelake.ops.change.merge_source import typed_source
+from tidelake.ops.change.verbs import check_assignments, run_delete, run_update
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
-from tidelake.ops.commit.outcome import name_published
-from tidelake.ops.commit.safety import require_exclusive_create
 from tidelake.ops.compact.append import Rewrite
-from tidelake.ops.compact.buckets import Choice, Job, choose_buckets, choose_partitions
+from tidelake.ops.compact.buckets import Choice, choose_buckets, choose_partitions
 from tidelake.ops.compact.table import CompactionPlan, plan_compaction, run_compaction
+from tidelake.ops.context import TableContext
 from tidelake.ops.define.merge_schema import MergeSchemaOptions, typed_rows
 from tidelake.ops.define.merge_schema import plan_merge as plan_schema
 from tidelake.ops.define.schemas import run_alter
-from tidelake.ops.maintain.afterwards import run_afterwards
+from tidelake.ops.hooks.committers import open_committer
 from tidelake.ops.maintain.times import Span, span_ms
+from tidelake.ops.scan.modes import names_a_place
 from tidelake.ops.scan.partitions import PartitionPredicate, PartitionSet
-from tidelake.ops.write.merge_rules import ALL, resolve_merge
-from tidelake.ops.write.merge_source import typed_source
+from tidelake.ops.write.opening import open_writer
 from tidelake.ops.write.rescale import (
     RescalePlan,
     new_bucket_count,
     plan_rescale,
-    rescale_options,
-    rescaled_anew,
+    replan_rescale,
     run_rescale,
 )
-from tidelake.ops.write.verbs import (
-    Target,
-    begin_write,
-    check_assignments,
-    made_visible,
-    run_delete,
-    run_update,
-    run_write,
-)
-from tidelake.spec.types import Field
+from tidelake.ops.write.verbs import begin_write, compact_hidden_rows, run_write
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.bucket_mode import BucketMode
+from tidelake.spec.types.data_types import Field
 from tidelake.table.base import Handle
 from tidelake.table.jobs import TableCommit, TableWrite
-from tidelake.table.merging import Merge
+from tidelake.table.merge_builder import Merge
 
-if TYPE_CHECKING:  # append tables do without the tree
-    from tidelake.ops.write.unpostpone import ReplayHands
+if TYPE_CHECKING:  # append tables do not need the LSM tree
+    from tidelake.ops.write.replay import ReplayRunner
+    from tidelake.table.engine_port import CompactionRunner, TableEngine
 
-_ASSIGN_HINT = 'say what: {"column": "expression"}'
+_ASSIGN_HINT = 'write {"column": "expression"}'
 
 
-class Writing(Handle):
-    """Every verb is planned on the newest state, committed, and followed by the expiry that is due."""
+class Writing(Handle, ABC):
+    """Writes to a table. Every method plans on the newest snapshot, commits, and then runs the expiry that is due."""
 
     __slots__ = ()
 
@@ -75,111 +71,123 @@ class Writing(Handle):
 
         A frame of Spark is written by Spark, task by task, as one commit.
 
-        A primary-key table keeps one row per key. Kinds of rows (`+I -U +U -D`) come in a column `rowkind` that the
-        table does not have, or in the one that `row_kind` names.
+        A primary-key table keeps one row per key. Row kinds (`+I -U +U -D`) are in a column `rowkind` that the table
+        does not have, or in the column that `row_kind` names.
 
         `mode="overwrite"` replaces the table or the partitions that `partition` names, `mode="overwrite-dynamic"` the
         partitions present in the data. With a commit user and an identifier a repeated call is a no-op.
 
         Raises:
             InvalidInputError: a column or a value does not fit; nothing was written.
-            CommitConflictError: others changed the same files.
-            CommitUnknownError: the storage did not tell whether the commit is there.
+            CommitConflictError: another job changed the same files.
+            CommitUnknownError: the storage did not say whether the commit was published.
         """
         if identifier is not None and commit_user is None:
             raise InvalidInputError("an identifier needs a commit user", hint="pass commit_user= too")
         how: dict[str, Any] = {"mode": mode, "partition": partition, "identifier": identifier, "row_kind": row_kind}
+        may_grow = self.context.options.of(MergeSchemaOptions).merge
         if is_engine_frame(data):
-            done: CommitResult = engine().write(self, data, {**how, "commit_user": commit_user})
-            return done
-        if MergeSchemaOptions.parse(self.options).merge:
+            table = self._newest() if may_grow else self
+            port: TableEngine[Any] = engine()
+            return port.write(
+                table,
+                data,
+                {
+                    "mode": mode,
+                    "partition": partition,
+                    "row_kind": row_kind,
+                    "commit_user": commit_user,
+                    "identifier": identifier,
+                },
+            )
+        if may_grow:
             return self._write_merging(data, commit_user, how)
-        return self._afterwards(run_write(self._target(), self._committer(commit_user), data, **how))
+        return run_write(self.context_to_write(), self._committer(commit_user), data, **how)
 
     def _write_merging(self, data: Any, commit_user: str | None, how: Mapping[str, Any]) -> CommitResult:
-        """Write rows after the table got the columns that it lacks, where it may."""
+        """Write rows after adding their new columns to the table, if the options allow that."""
         table = self._newest()
         committer = table._committer(commit_user)
         mode, partition, identifier = how["mode"], how["partition"], how["identifier"]
-        done = begin_write(table._target(), committer, mode=mode, partition=partition, identifier=identifier)
+        done = begin_write(table.context_to_write(), committer, mode=mode, partition=partition, identifier=identifier)
         if done is None:
             data, given = typed_rows(data, table.schema, how["row_kind"])
             widened = table._with_columns_of(given)
             if widened is not table:
                 table, committer = widened, widened._committer(committer.user)
-            done = run_write(table._target(), committer, data, **how)
-        return table._afterwards(done)
+            done = run_write(table.context_to_write(), committer, data, **how)
+        return done
 
     def delete(self, where: Predicate | str) -> CommitResult:
-        """Delete the rows that a condition keeps.
+        """Delete the rows that match a condition.
 
         Raises:
-            CommitConflictError: another job changed one of the files meanwhile.
+            CommitConflictError: other jobs changed the same files first, at every attempt.
         """
         table = self._newest()
         predicate = table._condition(where)
-        return table._afterwards(run_delete(table._target(), table._committer(None), predicate))
+        return run_delete(table.context_to_write(), table._committer(None), predicate)
 
     def update(self, assignments: Mapping[str, object], where: Predicate | str) -> CommitResult:
-        """Change columns of the rows that a condition keeps; values are SQL texts or expressions.
+        """Change columns of the rows that match a condition; values are SQL texts or expressions.
 
         Raises:
             InvalidInputError: a column does not exist, or a value does not fit it.
-            CommitConflictError: another job changed one of the files meanwhile.
+            CommitConflictError: other jobs changed the same files first, at every attempt.
         """
         table = self._newest()
         predicate = table._condition(where)
-        scalars = table._assigned(assignments)
-        return table._afterwards(run_update(table._target(), table._committer(None), scalars, predicate))
+        scalars = table._parse_assignments(assignments)
+        return run_update(table.context_to_write(), table._committer(None), scalars, predicate)
 
     def check_update(self, assignments: Mapping[str, object]) -> None:
-        """Look whether `update` could be given these new values; no row is read.
+        """Check new values for `update` without reading any row.
 
         Raises:
             InvalidInputError: a column does not exist or may not change, or a value does not fit it.
         """
         table = self._newest()
-        check_assignments(table._target(), table._assigned(assignments))
+        check_assignments(table.context_to_write(), table._parse_assignments(assignments))
 
-    def _assigned(self, assignments: Mapping[str, object]) -> dict[str, Scalar]:
+    def _parse_assignments(self, assignments: Mapping[str, object]) -> dict[str, Scalar]:
         if not isinstance(assignments, Mapping):
-            raise InvalidInputError("new values are no mapping", got=type(assignments).__name__, hint=_ASSIGN_HINT)
+            raise InvalidInputError("new values are not a mapping", got=type(assignments).__name__, hint=_ASSIGN_HINT)
         if not assignments:
             raise InvalidInputError("nothing to update", hint=_ASSIGN_HINT)
         return {name: self._scalar(value) for name, value in assignments.items()}
 
     def merge(self, source: Any, on: Predicate | str | Sequence[str]) -> Merge:
-        """Merge rows of a source into the table: add clauses to what comes back, and end with `run()`.
+        """Merge rows of a source into the table: add clauses to the result, and call `run()` last.
 
-        `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. A frame
-        of Spark is merged by Spark and stays there. `on` says when rows belong together: a column that both have, a
-        list of such, or a condition such as `"t.id = s.id"`.
+        `source` is anything that `write` takes, or a table or scan; it is read into memory, the table is not. A Spark
+        frame is merged by Spark and stays there. `on` says when two rows match: a column that both have, a list of
+        them, or a condition such as `"t.id = s.id"`.
 
         Raises:
             InvalidInputError: the table is read at a point in time.
         """
-        self._refuse_travelled()
-        return Merge(self._merged, source, on)
+        self._require_latest()
+        return Merge(self._run_merge, source, on)
 
-    def _merged(self, merge: Merge, plan_only: bool) -> Any:
-        from tidelake.ops.write.merge import plan_merge, run_merge  # other verbs do without joins
+    def _run_merge(self, merge: Merge, plan_only: bool) -> Any:
+        from tidelake.ops.change.merge import plan_merge, run_merge  # other methods need no joins
 
-        if is_engine_frame(merge.source):
-            return engine().merge(self, merge, plan_only)
         table = self._newest()
+        if is_engine_frame(merge.source):
+            port: TableEngine[Any] = engine()
+            return port.merge(table, merge, plan_only)
         rows, fields = typed_source(merge.source, table.schema)
-        lenient = MergeSchemaOptions.parse(table.options).merge
+        lenient = table.context.options.of(MergeSchemaOptions).merge
         if lenient and not plan_only and any(clause.values == ALL for clause in merge.clauses if clause.sets):
             table = table._with_columns_of(fields)
         resolved = resolve_merge(table.schema, fields, merge.on, merge.clauses, lenient=lenient)
         if plan_only:
-            return plan_merge(table._target(), rows, resolved)
-        done = run_merge(table._target(), table._committer(None), rows, resolved)
-        return replace(done, commit=table._afterwards(done.commit))
+            return plan_merge(table.context_to_write(), rows, resolved)
+        return run_merge(table.context_to_write(), table._committer(None), rows, resolved)
 
     def _with_columns_of(self, fields: Sequence[Field]) -> Self:
-        """The table after it got the columns that it lacks, where it may."""
-        changes = plan_schema(self.schema, fields, self.options)
+        """The table after adding those of these columns that it lacks, if the options allow that."""
+        changes = plan_schema(self.schema, fields, self.context.options)
         if not changes:
             return self
         run_alter(self.store.env, self.store.schemas, self.store.snapshots, changes)
@@ -204,64 +212,64 @@ class Writing(Handle):
         on: Any | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> CompactionPlan | CommitResult:
-        """Merge the files of a primary-key table that are due, or join small files; `full` takes all of them.
+        """Merge the files of a primary-key table that are due, or join small files; `full` takes all files.
 
-        Everything is chosen by default. `where` is a condition on partition columns, `partitions` lists partitions as
-        `{"dt": "2026-11-15"}`, `buckets` lists numbers of fixed buckets (`[0, 2]`, `"0,2-5"`), and with
-        `partition_idle_time` (`"1 h"`) only partitions that nobody wrote to for so long are looked at. A table with
-        `write-only` is compacted too, and expires afterwards what is due. `plan_only` tells what would be done.
+        By default the whole table is compacted. `where` is a condition on partition columns, `partitions` lists
+        partitions as `{"dt": "2026-11-15"}`, `buckets` lists numbers of fixed buckets (`[0, 2]`, `"0,2-5"`), and with
+        `partition_idle_time` (`"1 h"`) only partitions without a write for so long are compacted. A table with
+        `write-only` is compacted too, and what is due to expire expires. `plan_only` returns what would be done.
 
-        `on`, a Spark session, spreads the work over its tasks; planned and committed is here. `progress` is told how
-        many of how many buckets or groups of files are done.
+        `on`, a Spark session, runs the work as its tasks; this process plans and commits. `progress` is called with the
+        number of buckets or file groups that are done, and their total.
 
         Raises:
-            InvalidInputError: the choice looks at another column, or numbers buckets that are not fixed; or no task
-                could reach the storage.
-            CommitConflictError: another job compacted the same buckets first, every time.
+            InvalidInputError: the condition uses another column, buckets are given although they are not fixed, or no
+                task could reach the storage.
+            CommitConflictError: another job compacted the same buckets first, at every attempt.
             UnsupportedError: the table's compactions do more than merge.
-            StorageError: the storage failed, or tasks did again and again; nothing was committed.
+            StorageError: the storage failed, or tasks failed repeatedly; nothing was committed.
         """
-        hands = None if on is None else engine().hands(on)
-        table = self._compacting()
+        runner = None if on is None else step_runner_of(on)
+        table = self._newest()
         choice = Choice(
             partitions=choose_partitions(table.schema, table._predicate(where), partitions),
-            buckets=choose_buckets(buckets, table.options),
+            buckets=choose_buckets(buckets, table.context.options),
             idle_ms=None if partition_idle_time is None else span_ms(partition_idle_time),
         )
         if plan_only:
-            return table._planned(choice, full)
-        if table._target().postpones:
-            done = table._replayed(choice, full, progress, hands)
+            return table._plan_compaction(choice, full)
+        if table.context_to_write().bucket_mode is BucketMode.POSTPONED:
+            done = table._place_staged_rows(choice, full, progress, runner)
             if done is not None:
-                return table._afterwards(done)
-        job, committer = table._job(), table._committer(None)
-        return table._afterwards(run_compaction(job, committer, choice, full=full, hands=hands, progress=progress))
+                return done
+        job, committer = table.context, table._committer(None, expires=True)
+        return run_compaction(job, committer, choice, full=full, runner=runner, progress=progress)
 
-    def _planned(self, choice: Choice, full: bool) -> CompactionPlan:
-        """What a compaction would rewrite, rows that wait for a bucket first."""
-        plan = plan_compaction(self._job(), choice, full=full)
-        if not self._target().postpones:
+    def _plan_compaction(self, choice: Choice, full: bool) -> CompactionPlan:
+        """What a compaction would rewrite, staged rows first."""
+        plan = plan_compaction(self.context, choice, full=full)
+        if self.context_to_write().bucket_mode is not BucketMode.POSTPONED:
             return plan
-        from tidelake.ops.write.unpostpone import plan_replay
+        from tidelake.ops.write.replay import plan_replay
 
-        waiting = plan_replay(self._job(), choice, full=full)
-        staged = () if waiting is None else tuple(Rewrite(split, split.files) for split in waiting.staged)
+        replay = plan_replay(self.context, choice, full=full)
+        staged = () if replay is None else tuple(Rewrite(split, split.files) for split in replay.staged)
         return CompactionPlan((*staged, *plan.rewrites))
 
-    def _replayed(
+    def _place_staged_rows(
         self,
         choice: Choice,
         full: bool = False,
         progress: Callable[[int, int], None] | None = None,
-        hands: ReplayHands | None = None,
+        runner: ReplayRunner | None = None,
     ) -> CommitResult | None:
-        """Give rows that wait for a bucket theirs; None if none does."""
-        from tidelake.ops.write.unpostpone import ReplayPlan, replay_options, run_replay
+        """Put staged rows into their buckets; None if there are none."""
+        from tidelake.ops.write.replay import run_replay
 
-        def committer(plan: ReplayPlan) -> Committer:
-            return self._with_dynamic(replay_options(self.dynamic, plan))._committer(None)
+        def committer_after(snapshot_id: int) -> Committer:
+            return self._committer(None, expires=True, last_safe=snapshot_id)
 
-        return run_replay(self._job(), committer, choice, full=full, hands=hands, progress=progress)
+        return run_replay(self.context, committer_after, choice, full=full, runner=runner, progress=progress)
 
     def rescale(
         self,
@@ -272,119 +280,99 @@ class Writing(Handle):
         plan_only: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> RescalePlan | CommitResult:
-        """Deal the rows of partitions to another number of fixed buckets; by default as many as the option says.
+        """Distribute rows of partitions over another number of fixed buckets, by default that of the option `bucket`.
 
         `where` is a condition on partition columns and `partitions` lists partitions as `{"dt": "2026-11-15"}`; all
-        are chosen by default, and those that have the number already are left alone. The option `bucket` of the table
-        stays as it is: set it too, so that writers use the new number. `plan_only` tells what would be done.
+        are chosen by default, and those that have the number already are skipped. The option `bucket` of the table is
+        not changed: set it too, so that writers use the new number. `plan_only` returns what would be done.
 
         Raises:
             InvalidInputError: the table's buckets are not fixed, or the number or the choice does not fit.
-            CommitConflictError: others changed the partitions meanwhile; nothing was changed: try again.
+            CommitConflictError: other jobs changed the partitions while it ran; nothing was changed: try again.
         """
         table = self._newest()
-        count = new_bucket_count(table.options, bucket_num)
+        count = new_bucket_count(table.context.options, bucket_num)
         chosen = choose_partitions(table.schema, table._predicate(where), partitions)
         if plan_only:
-            return plan_rescale(table._job(), chosen, count)
-        return rescaled_anew(lambda: table._rescaled(plan_rescale(table._job(), chosen, count), progress))
+            return plan_rescale(table.context, chosen, count)
+        return replan_rescale(lambda: table._run_rescale(plan_rescale(table.context, chosen, count), progress))
 
-    def _rescaled(self, plan: RescalePlan, progress: Callable[[int, int], None] | None = None) -> CommitResult:
-        writing = self._with_dynamic(rescale_options(self.dynamic, plan))
-        return self._afterwards(run_rescale(writing._job(), writing._committer(None), plan, progress))
+    def _run_rescale(self, plan: RescalePlan, progress: Callable[[int, int], None] | None = None) -> CommitResult:
+        return run_rescale(self.context, self._committer(None, last_safe=plan.snapshot_id), plan, progress)
 
     def truncate(self) -> CommitResult:
         """Delete every row."""
         return self.new_commit().truncate()
 
     def drop_partitions(self, where: Predicate | str) -> CommitResult:
-        """Delete every row of the partitions that a condition on partition columns keeps; no data file is read.
+        """Delete every row of the partitions that match a condition on partition columns; no data file is read.
 
         Raises:
-            InvalidInputError: the condition looks at another column.
-            CommitConflictError: others changed the same files.
+            InvalidInputError: the condition uses another column.
+            CommitConflictError: another job changed the same files.
         """
         table = self._newest()
         chosen = PartitionPredicate(table._condition(where), table.partition_by, tuple(table.schema.partition_types))
-        return table._afterwards(table._committer(None).drop_partitions(chosen))
+        return table._committer(None).drop_partitions(chosen)
 
     def new_write(self, commit_user: str | None = None) -> TableWrite:
-        """A writer whose messages are committed apart, for engines."""
-        self._refuse_travelled()
+        """A writer for engines, whose commit messages `new_commit` publishes."""
+        self._require_latest()
         return TableWrite(
-            self._target().writer(user=commit_user, numbered=commit_user is not None), self.schema, commit_user
+            open_writer(self.context_to_write(), user=commit_user, numbered=commit_user is not None),
+            self.schema,
+            commit_user,
         )
 
     def new_commit(self, commit_user: str | None = None) -> TableCommit:
-        """A committer for one user; without a user a fresh one, for a single batch job.
+        """A committer for one commit user; without a user it gets a new one, for a single batch job.
 
         Raises:
             StorageError: the storage cannot create a file exclusively, so that commits would not be safe.
             UnsupportedError: the table has an option that commits do not honour.
         """
-        self._refuse_travelled()
+        self._require_latest()
         committer = self._committer(commit_user)
-        return TableCommit(committer, self._afterwards, partial(made_visible, self._target(), committer))
+        return TableCommit(committer, partial(compact_hidden_rows, self.context_to_write(), committer))
 
     @abstractmethod
     def _newest(self) -> Self:
-        """The table with its current schema: rows that are written anew keep every column they have by now."""
+        """The table with its current schema: rewritten rows keep the columns that were added since."""
 
-    @abstractmethod
-    def _with_dynamic(self, options: Mapping[str, str]) -> Self:
-        """The same handle with these options of one use."""
+    def _require_latest(self) -> None:
+        if names_a_place(TableOptions(self.dynamic)):
+            raise InvalidInputError(
+                "table was opened at a point in time and cannot be written there", hint="write to the table itself"
+            )
 
-    def _compacting(self) -> Self:
-        """The newest table as a compaction sees it: what its writers leave to others is done here."""
-        table = self._newest()
-        return table._with_dynamic({**table.dynamic, "write-only": "false"})
+    def context_to_write(self) -> TableContext:
+        """The context of an operation that changes the table.
 
-    def _job(self) -> Job:
-        thin = False
-        if self.primary_key:
-            from tidelake.ops.write.keyed_options import KeyedWriteOptions  # append tables do without it
-
-            thin = KeyedWriteOptions.parse(self.options).thin
-        return Job(self.name, self.store, self.paths, self.options, thin)
-
-    def _target(self) -> Target:
-        self._refuse_travelled()
-        return Target(self.name, self.store, self.paths, self.options, self._give_buckets)
+        Raises:
+            InvalidInputError: the table is read at a point in time.
+        """
+        self._require_latest()
+        return replace(self.context, rescale=self._give_buckets)
 
     def _give_buckets(self, counts: Mapping[bytes, int]) -> None:
-        """Deal partitions to other numbers of buckets; one that others change meanwhile keeps those it has."""
+        """Rescale partitions to other numbers of buckets; one that another job changes first keeps its number."""
         table = self._newest()
         types = tuple(table.schema.partition_types)
         for count in sorted(set(counts.values())):
             chosen = frozenset(partition for partition, wanted in counts.items() if wanted == count)
-            plan = partial(plan_rescale, table._job(), PartitionSet(chosen, types), count)
+            plan = partial(plan_rescale, table.context, PartitionSet(chosen, types), count)
             with suppress(CommitConflictError):
-                rescaled_anew(partial(_planned_and_done, plan, table._rescaled))
+                replan_rescale(partial(_plan_and_run, plan, table._run_rescale))
 
-    def _committer(self, user: str | None) -> Committer:
-        require_exclusive_create(self.store.env, self.options)
-        target, user = self._target(), user or self._fresh_user()
-        return Committer(
-            self.store,
-            user,
-            options=self.options,
-            rebaser=target.rebaser(),
-            reassigner=target.reassigner(),
-            guard=target.guard(user),
-        )
-
-    def _afterwards(self, result: CommitResult) -> CommitResult:
-        try:
-            return run_afterwards(self.store, self.paths, self.options, result)
-        except BaseException as interrupt:  # between two of its steps
-            name_published(interrupt, result.snapshot_ids)
-            raise
-
-    def _fresh_user(self) -> str:
-        prefix = self.options.get("commit.user-prefix")
-        fresh = self.store.env.ids.uuid()
-        return f"{prefix}_{fresh}" if prefix else fresh
+    def _committer(self, user: str | None, *, expires: bool | None = None, last_safe: int | None = None) -> Committer:
+        return open_committer(self.context_to_write(), user, expires=expires, last_safe=last_safe)
 
 
-def _planned_and_done(plan: Callable[[], RescalePlan], run: Callable[[RescalePlan], CommitResult]) -> CommitResult:
+def step_runner_of(session: Any) -> CompactionRunner:
+    """Return what runs the steps of a compaction as tasks of an engine's session."""
+    port: TableEngine[object] = engine()
+    return port.step_runner(session)
+
+
+def _plan_and_run(plan: Callable[[], RescalePlan], run: Callable[[RescalePlan], CommitResult]) -> CommitResult:
     return run(plan())

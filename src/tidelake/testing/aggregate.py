@@ -1,8 +1,8 @@
 """Aggregate functions on one value at a time: the slow, obviously correct twin of `tidelake.lsm.aggregate`.
 
-Values are the Python values of Arrow (`to_pylist`): a ROW is a dict, a MAP a list of pairs. The twin has what the
-vectorised functions cannot have, a memory of whether anything was fed, so it is folded from nothing like the reference
-implementation. Sketches and bitmaps have no twin: their oracle is the reference implementation itself.
+Values are the Python values of Arrow (`to_pylist`): a ROW is a dict, a MAP a list of pairs. Unlike the vectorised
+functions the twin remembers whether a value was added yet, so a fold starts without a state, as in Paimon. Sketches and
+bitmaps have no twin: they are compared with Paimon itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     DataType,
     DecimalType,
     ElementType,
@@ -36,7 +36,7 @@ _MORE_BLANKS = frozenset("\u2028\u2029\u205f\u3000")
 
 @dataclass
 class SlowAggregate:
-    """A function of one column, and whether it has been fed."""
+    """The function of one column, and whether a value was added yet."""
 
     dtype: DataType
     name: str
@@ -44,24 +44,24 @@ class SlowAggregate:
     fed: bool = False
 
     def add(self, state: Any, value: Any) -> Any:
-        """The state after a newer value."""
+        """Return the state after adding a newer value."""
         state = getattr(self, "_add_" + self.name)(state, value)
         self.fed = self.fed or value is not None or not self.name.startswith("first_no")
         return state
 
     def add_older(self, state: Any, value: Any) -> Any:
-        """The state after a value that is older than it."""
+        """Return the state after adding a value that is older than the state."""
         if self.name == "collect":
             return self.add(state, value)
         return self.add(value, state)
 
     def retract(self, state: Any, value: Any) -> Any:
-        """The state after a value is taken back."""
+        """Return the state after retracting a value."""
         if self.settings.get("ignore-retract") == "true":
             return state
         taken_back = getattr(self, "_retract_" + self.name, None)
         if taken_back is None:
-            raise UnsupportedError("the function takes nothing back")
+            raise UnsupportedError("the function cannot retract")
         self.fed = True
         return taken_back(state, value)
 
@@ -88,7 +88,7 @@ class SlowAggregate:
         if state is None or value is None:
             return value if state is None else state
         if isinstance(self.dtype, DecimalType):
-            return self._rounded(Fraction(state) * Fraction(value))
+            return self._round_half_up(Fraction(state) * Fraction(value))
         return self._in_range(state * value)
 
     def _retract_product(self, state: Any, value: Any) -> Any:
@@ -105,11 +105,11 @@ class SlowAggregate:
                 while rest % prime == 0:
                     rest //= prime
             if rest != 1:
-                raise InvalidInputError("the quotient has no end")
-            return self._rounded(quotient)
+                raise InvalidInputError("the quotient has no finite expansion")
+            return self._round_half_up(quotient)
         return self._in_range(abs(state) // abs(value) * (1 if (state < 0) == (value < 0) else -1))
 
-    def _rounded(self, exact: Fraction) -> Decimal | None:
+    def _round_half_up(self, exact: Fraction) -> Decimal | None:
         assert isinstance(self.dtype, DecimalType)
         scaled = abs(exact) * 10**self.dtype.scale
         number = math.floor(scaled + Fraction(1, 2)) * (-1 if exact < 0 else 1)
@@ -165,16 +165,16 @@ class SlowAggregate:
     # ---------------------------------------------------------------------------------------------------------- lists
 
     def _add_listagg(self, state: str | None, value: str | None) -> str | None:
-        if value is None or _blank(value):
+        if value is None or _is_blank(value):
             return state
-        if state is None or _blank(state):
+        if state is None or _is_blank(state):
             return value
         delimiter = self.settings.get("list-agg-delimiter", ",")
         if self.settings.get("distinct") != "true":
             return state + delimiter + value
         seen = set(state.split(delimiter or " "))
         for part in value.split(delimiter or " "):
-            if not _blank(part) and part not in seen:
+            if not _is_blank(part) and part not in seen:
                 seen.add(part)
                 state += delimiter + part
         return state
@@ -254,7 +254,7 @@ class SlowAggregate:
         types = {each.name: each.type for each in self.dtype.element.fields}
         return tuple(frozen_value(row[name], types[name]) for name in self._members("nested-key"))
 
-    def _usable(self, rows: Iterable[Any]) -> list[Any]:
+    def _drop_unusable_rows(self, rows: Iterable[Any]) -> list[Any]:
         rows = [row for row in rows if row is not None]
         strategy = self.settings.get("nested-key-null-strategy", "merge")
         whole = [row for row in rows if all(row[name] is not None for name in self._members("nested-key"))]
@@ -268,14 +268,14 @@ class SlowAggregate:
         limit = int(self.settings.get("count-limit", 2**31 - 1))
         if state is not None and not self._members("nested-key") and len(state) >= limit:
             return state
-        before, after = self._usable(state or []), self._usable(value)
+        before, after = self._drop_unusable_rows(state or []), self._drop_unusable_rows(value)
         if not self._members("nested-key"):
             return before + after[: max(limit - len(state or []), 0)]
         found: dict[Any, Any] = {}
         for place, row in enumerate([*before, *after]):
             key = self._row_key(row)
             if key in found:
-                # The state may have a key twice too: a late row becomes the older side as it was written.
+                # The state may have a key twice too, if it was set from a written row.
                 if self._sequence(row) >= self._sequence(found[key]):
                     found[key] = row
             elif place < len(before) or len(found) < limit:
@@ -290,8 +290,8 @@ class SlowAggregate:
         if state is None or value is None:
             return state
         key = self._row_key if self._members("nested-key") else self._frozen_item
-        gone = [key(row) for row in self._usable(value)]
-        left = [row for row in self._usable(state) if key(row) not in gone]
+        gone = [key(row) for row in self._drop_unusable_rows(value)]
+        left = [row for row in self._drop_unusable_rows(state) if key(row) not in gone]
         return list({key(row): row for row in left}.values()) if self._members("nested-key") else left
 
     def _add_nested_partial_update(self, state: Any, value: Any) -> Any:
@@ -306,7 +306,7 @@ class SlowAggregate:
 
 
 def slow_fold(make: Callable[[], SlowAggregate], versions: Iterable[tuple[bool, Any]]) -> Any:
-    """Feed (retracted, value) pairs, oldest first, to a new function."""
+    """Fold (retracted, value) pairs, oldest first, with a new function."""
     function, state = make(), None
     for retracted, value in versions:
         state = function.retract(state, value) if retracted else function.add(state, value)
@@ -314,7 +314,7 @@ def slow_fold(make: Callable[[], SlowAggregate], versions: Iterable[tuple[bool, 
 
 
 def frozen_value(value: Any, dtype: DataType) -> Any:
-    """Something hashable that is equal exactly for equal values."""
+    """Return a hashable value that is equal if and only if the values are equal."""
     if value is None:
         return None
     match dtype:
@@ -341,7 +341,7 @@ def _sort_key(value: Any) -> Any:
     return value
 
 
-def _blank(text: str) -> bool:
+def _is_blank(text: str) -> bool:
     return all(letter in _BLANKS or letter in _MORE_BLANKS for letter in text)
 
 
@@ -363,7 +363,7 @@ def _float_quotient(state: float, value: float) -> float:
 
 
 def _as_float(number: float) -> float:
-    """The nearest number of 32 bits."""
+    """Return the nearest 32-bit float."""
     try:
         narrow: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:

@@ -1,7 +1,7 @@
-"""The slow twin of the BinaryRow codecs: one value at a time, written to be read beside the specification.
+"""The slow twin of the BinaryRow codecs: one value at a time, written to be compared with the specification.
 
-It shares no code with `tidelake.spec.binary_row*`, so that the two check each other. Values are those of the internal
-domain that `binary_row_scalar` describes. Input is trusted.
+It shares no code with `tidelake.spec.rows.binary_row*`, so that the two check each other. Values are those of the
+internal domain that `binary_row_scalar` describes. Input is not validated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     DataType,
     DecimalType,
     ElementType,
@@ -43,7 +43,7 @@ _COUNT = SimpleType(Root.INT, nullable=False)
 
 
 def slow_encode(values: Sequence[Any], types: Sequence[DataType], *, arity_prefix: bool = True) -> bytes:
-    """The bytes of one row."""
+    """Encode one row."""
     row = _Writer(header=(len(types) + 63 + 8) // 64 * 8, first_null_bit=8, width=8, count=len(types))
     for index, (value, dtype) in enumerate(zip(values, types, strict=True)):
         if value is None:
@@ -58,18 +58,19 @@ def slow_encode(values: Sequence[Any], types: Sequence[DataType], *, arity_prefi
 
 
 def slow_decode(data: bytes, types: Sequence[DataType], *, arity_prefix: bool = True) -> tuple[Any, ...]:
-    """The values of one row."""
+    """Decode one row."""
     if arity_prefix:
         assert struct.unpack(">i", data[:4]) == (len(types),)
         data = data[4:]
     header = (len(types) + 63 + 8) // 64 * 8
     return tuple(
-        None if _bit(data, 8 + index) else _value(data, header + 8 * index, dtype) for index, dtype in enumerate(types)
+        None if _bit(data, 8 + index) else _decode_value(data, header + 8 * index, dtype)
+        for index, dtype in enumerate(types)
     )
 
 
 def slow_hash(row: bytes) -> int:
-    """The hash code of row bytes without arity prefix."""
+    """Return the hash code of row bytes without arity prefix."""
 
     def rotate(number: int, bits: int) -> int:
         return (number << bits | number >> 32 - bits) & 0xFFFFFFFF
@@ -86,12 +87,12 @@ def slow_hash(row: bytes) -> int:
 
 
 def slow_bucket(values: Sequence[Any], types: Sequence[DataType], count: int) -> int:
-    """The bucket of the default function."""
+    """Return the bucket that the default bucket function chooses."""
     return abs(slow_hash(slow_encode(values, types, arity_prefix=False))) % count
 
 
 class _Writer:
-    """A row or an array being written: header, slots, and a variable part that grows."""
+    """A row or array that is being written: header, slots, and a growing variable part."""
 
     def __init__(self, *, header: int, first_null_bit: int, width: int, count: int) -> None:
         self.header, self.first_null_bit, self.width = header, first_null_bit, width
@@ -129,7 +130,7 @@ class _Writer:
             else:
                 self.set_slot(index, _offset_and(len(data), self.append(data)))
         else:
-            data = _nested(value, dtype)
+            data = _encode_nested(value, dtype)
             self.set_slot(index, _offset_and(len(data), self.append(data)))
 
     def _set_decimal(self, index: int, unscaled: int, dtype: DecimalType) -> None:
@@ -141,7 +142,7 @@ class _Writer:
         self.set_slot(index, _offset_and(size, self.append(data + bytes(16 - size))))
 
 
-def _nested(value: Any, dtype: DataType) -> bytes:
+def _encode_nested(value: Any, dtype: DataType) -> bytes:
     match dtype:
         case RowType(fields=fields):
             return slow_encode(value, [field.type for field in fields], arity_prefix=False)
@@ -150,15 +151,15 @@ def _nested(value: Any, dtype: DataType) -> bytes:
             return struct.pack("<i", len(value)) + items + bytes(_round_up(len(items)) - len(items))
         case MapType() | ElementType(root=Root.MULTISET):
             key, item = _map_types(dtype)
-            keys = _array([pair[0] for pair in value], key)
-            return struct.pack("<i", len(keys)) + keys + _array([pair[1] for pair in value], item)
+            keys = _encode_array([pair[0] for pair in value], key)
+            return struct.pack("<i", len(keys)) + keys + _encode_array([pair[1] for pair in value], item)
         case ElementType(element=element):
-            return _array(value, element)
+            return _encode_array(value, element)
     content, metadata = value
     return struct.pack("<i", len(content)) + bytes(content) + bytes(metadata)
 
 
-def _array(values: Sequence[Any], dtype: DataType) -> bytes:
+def _encode_array(values: Sequence[Any], dtype: DataType) -> bytes:
     header = 4 + (len(values) + 31) // 32 * 4
     array = _Writer(header=header, first_null_bit=32, width=_width(dtype), count=len(values))
     array.data[:4] = struct.pack("<i", len(values))
@@ -170,7 +171,7 @@ def _array(values: Sequence[Any], dtype: DataType) -> bytes:
     return bytes(array.data)
 
 
-def _value(data: bytes, position: int, dtype: DataType) -> Any:
+def _decode_value(data: bytes, position: int, dtype: DataType) -> Any:
     if dtype.root in _FORMATS:
         return struct.unpack_from(_FORMATS[dtype.root], data, position)[0]
     if isinstance(dtype, TimeType) and not _is_wide_timestamp(dtype):
@@ -190,30 +191,30 @@ def _value(data: bytes, position: int, dtype: DataType) -> Any:
         return found.decode()
     if dtype.root in _BINARIES:
         return found
-    return _nested_value(found, dtype)
+    return _decode_nested(found, dtype)
 
 
-def _nested_value(data: bytes, dtype: DataType) -> Any:
+def _decode_nested(data: bytes, dtype: DataType) -> Any:
     match dtype:
         case RowType(fields=fields):
             return slow_decode(data, [field.type for field in fields], arity_prefix=False)
         case VectorType(element=element, length=length):
-            return [_value(data, 4 + _width(element) * index, element) for index in range(length)]
+            return [_decode_value(data, 4 + _width(element) * index, element) for index in range(length)]
         case MapType() | ElementType(root=Root.MULTISET):
             key, item = _map_types(dtype)
             (size,) = struct.unpack_from("<i", data)
-            return list(zip(_items(data[4 : 4 + size], key), _items(data[4 + size :], item), strict=True))
+            return list(zip(_decode_items(data[4 : 4 + size], key), _decode_items(data[4 + size :], item), strict=True))
         case ElementType(element=element):
-            return _items(data, element)
+            return _decode_items(data, element)
     (size,) = struct.unpack_from("<i", data)
     return data[4 : 4 + size], data[4 + size :]
 
 
-def _items(data: bytes, dtype: DataType) -> list[Any]:
+def _decode_items(data: bytes, dtype: DataType) -> list[Any]:
     (count,) = struct.unpack_from("<i", data)
     header = 4 + (count + 31) // 32 * 4
     return [
-        None if _bit(data, 32 + index) else _value(data, header + _width(dtype) * index, dtype)
+        None if _bit(data, 32 + index) else _decode_value(data, header + _width(dtype) * index, dtype)
         for index in range(count)
     ]
 

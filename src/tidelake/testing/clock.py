@@ -1,7 +1,7 @@
-"""A clock that moves only when told to.
+"""A clock that the test moves.
 
-`sleep` returns at once and moves both clocks; `jump` moves the wall clock alone, forwards or back, as an operator or a
-time server does.
+`sleep` returns at once and moves both clocks; `jump` moves only the wall clock, forwards or backwards, as an operator
+or a time server does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class FakeClock:
     """A `Clock` under the test's control. `slept` lists every sleep in seconds."""
 
     def __init__(self, now_ms: int = _START_MS, *, tick_ms: int = 0) -> None:
-        """A clock that shows `now_ms` and moves on by `tick_ms` each time it is looked at."""
+        """Start at `now_ms`, and move by `tick_ms` each time the clock is read."""
         self._now_ms = float(now_ms)
         self._monotonic = 0.0
         self._tick_ms = tick_ms
@@ -42,7 +42,7 @@ class FakeClock:
             self._move(seconds)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forwards or back; the monotonic clock does not notice."""
+        """Set the wall clock forwards or backwards; the monotonic clock does not change."""
         with self._lock:
             self._now_ms += seconds * 1_000
 

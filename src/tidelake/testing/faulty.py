@@ -1,7 +1,7 @@
-"""Storage that fails on demand: before the effect, after it, halfway, with a lost answer, or by death of the process.
+"""Storage that fails on demand: before the effect, after it, halfway, with a lost reply, or because the process dies.
 
 Every operation is numbered and logged. A test runs its scenario once to count them, then once per number and kind of
-fault, and so visits every point at which the world can break:
+fault, and so visits every point at which something can fail:
 
     clean = FaultyFileIO(MemoryFileIO())
     scenario(clean)
@@ -9,8 +9,8 @@ fault, and so visits every point at which the world can break:
         faulty = FaultyFileIO(MemoryFileIO(), {op.number: Fault.AFTER})
         ...
 
-A `Crash` is a `BaseException`: no handler of the code under test may swallow it, as none survives a `kill -9`. After it
-every operation raises it again until `revive`, so that clean-up code that still runs cannot touch the storage.
+A `Crash` is a `BaseException`, because no handler of the code under test may catch it: none would run after `kill -9`.
+After it every operation raises it again until `revive`, so that clean-up code that still runs cannot touch the storage.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Fault(Enum):
     BEFORE = "before"
     """A storage error, and no effect."""
     AFTER = "after"
-    """The effect, and a storage error; `create_exclusive` answers Unknown."""
+    """The effect, and a storage error; `create_exclusive` returns Unknown."""
     LOST = "lost"
-    """`create_exclusive` answers Unknown without effect; others as BEFORE."""
+    """`create_exclusive` returns Unknown without effect; others as BEFORE."""
     TORN = "torn"
-    """`write` leaves a prefix of the bytes and fails; what is atomic has no effect and fails."""
+    """`write` leaves a prefix of the bytes and fails; atomic operations fail without effect."""
     CRASH = "crash"
     """The process dies before the effect."""
     CRASH_AFTER = "crash_after"
@@ -70,13 +70,13 @@ class Fault(Enum):
     NO_SPACE = "no_space"
     """As TORN, with the error of a full disk."""
     NOT_FOUND = "not_found"
-    """A read is told that the file is gone; others as BEFORE."""
+    """A read fails because the file does not exist; others as BEFORE."""
     BROKEN = "broken"
-    """An error that is not one of the storage, and no effect."""
+    """An error that is not a storage error, and no effect."""
     INTERRUPT = "interrupt"
-    """The user interrupts before the effect; the process lives on."""
+    """A KeyboardInterrupt before the effect; the process continues."""
     INTERRUPT_AFTER = "interrupt_after"
-    """The user interrupts after the effect; the process lives on."""
+    """A KeyboardInterrupt after the effect; the process continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class Op:
 
 
 class Plan(Protocol):
-    """Decides what goes wrong with an operation."""
+    """Decides which operations fail."""
 
     def __call__(self, op: Op, /) -> Fault | None:
-        """The fault, or None for none."""
+        """Return the fault of an operation, or None."""
 
 
 class Chance:
-    """Faults by chance, repeatable by their seed: with probability `p` per operation, at most `max_faults` in all."""
+    """Random faults from a seed, with probability `p` per operation, at most `max_faults` in total."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Chance:
         self._left = max_faults
         self._faults = tuple(faults)
 
-    def __call__(self, op: Op, /) -> Fault | None:  # noqa: ARG002 - chance does not look
+    def __call__(self, op: Op, /) -> Fault | None:  # noqa: ARG002 - random
         if self._left == 0 or self._ids.random() >= self._p:
             return None
         self._left -= 1
@@ -119,17 +119,17 @@ class Chance:
 
 
 @dataclass(slots=True)
-class _Tape:
-    """The log of operations and the mood of the storage, shared by a FileIO and all below it."""
+class _OperationLog:
+    """The log of operations and the state of the process, shared by a FileIO and all below it."""
 
     plan: Plan | None
     ops: list[Op]
-    fired: list[tuple[Op, Fault]]
+    injected_faults: list[tuple[Op, Fault]]
     crashed: bool = False
 
 
-class _Wrapped(ABC):
-    """A FileIO around another, with one place through which every operation passes."""
+class _WrappedFileIO(ABC):
+    """A FileIO that wraps another and sends every operation through `_run`."""
 
     def __init__(self, inner: FileIO, prefix: str = "") -> None:
         self.inner = inner
@@ -141,7 +141,7 @@ class _Wrapped(ABC):
 
     @property
     def is_synchronous(self) -> bool:
-        # As an object store: whoever is interrupted here has to be careful.
+        # Like an object store: an interrupted operation may still take effect.
         return False
 
     def read(self, path: str, *, limit: int | None = None) -> bytes:
@@ -173,7 +173,7 @@ class _Wrapped(ABC):
             self.inner.delete(path)
 
         def discard() -> None:
-            # Whoever gives up a file cannot do more than try.
+            # An abort is best effort, so a fault in it is not an error.
             with contextlib.suppress(StorageError):
                 self._run("output_abort", path, remove)
 
@@ -225,7 +225,7 @@ class _Wrapped(ABC):
         torn: Callable[[], None] | None = None,
         lost: Callable[[BaseException], R] | None = None,
     ) -> R:
-        """Do the effect, or what goes wrong instead."""
+        """Run the effect, or fail."""
 
 
 def _write(output: OutputFile, data: bytes | memoryview) -> None:
@@ -233,7 +233,7 @@ def _write(output: OutputFile, data: bytes | memoryview) -> None:
 
 
 class _FaultyInput(RangeFile):
-    """An open file each read of which is an operation of its own."""
+    """An open file; each of its reads is an operation of its own."""
 
     def __init__(self, inner: InputFile, run: Callable[[Callable[[], bytes]], bytes]) -> None:
         super().__init__(inner.size(), lambda start, length: run(lambda: self._fetch(start, length)))
@@ -244,48 +244,48 @@ class _FaultyInput(RangeFile):
         return self._inner.read(length)
 
     def close(self) -> None:
-        # Without a fault: the kernel closes the files of the dead too.
+        # Closing never fails: the kernel closes the files of a dead process too.
         self._inner.close()
         super().close()
 
 
-class FaultyFileIO(_Wrapped):
-    """A `FileIO` whose operations fail by a plan: a fault per operation number, or anything that decides."""
+class FaultyFileIO(_WrappedFileIO):
+    """A `FileIO` whose operations fail by a plan: a mapping of operation numbers to faults, or a function."""
 
     def __init__(self, inner: FileIO, plan: Plan | Mapping[int, Fault | str] | None = None) -> None:
         super().__init__(inner)
         if isinstance(plan, Mapping):
             by_number = {number: Fault(fault) for number, fault in plan.items()}
-            plan = lambda op: by_number.get(op.number)  # noqa: E731 - the table itself, as a plan
-        self._tape = _Tape(plan, [], [])
+            plan = lambda op: by_number.get(op.number)  # noqa: E731 - the mapping as a plan
+        self._log = _OperationLog(plan, [], [])
         self._lock = mutex()
 
     @property
     def ops(self) -> builtins.list[Op]:
-        """Every operation so far, those that failed too."""
-        return self._tape.ops
+        """Every operation so far, including failed ones."""
+        return self._log.ops
 
     @property
-    def fired(self) -> builtins.list[tuple[Op, Fault]]:
-        """Every fault so far, with its operation."""
-        return self._tape.fired
+    def injected_faults(self) -> builtins.list[tuple[Op, Fault]]:
+        """Every fault that was injected so far, with its operation."""
+        return self._log.injected_faults
 
     @property
-    def crashed(self) -> bool:
-        """Whether the process is dead."""
-        return self._tape.crashed
+    def has_crashed(self) -> bool:
+        """Whether the process has crashed and was not revived."""
+        return self._log.crashed
 
     def revive(self) -> None:
-        """Start the process again; the storage is as the crash left it."""
-        self._tape.crashed = False
+        """Start the process again on the storage that the crash left."""
+        self._log.crashed = False
 
     def open_input(self, path: str) -> InputFile:
         return _FaultyInput(super().open_input(path), lambda read: self._run("input_read", path, read))
 
     def sub(self, path: str) -> FaultyFileIO:
         below = FaultyFileIO.__new__(FaultyFileIO)
-        _Wrapped.__init__(below, self.inner.sub(path), join(self._prefix, path))
-        below._tape = self._tape
+        _WrappedFileIO.__init__(below, self.inner.sub(path), join(self._prefix, path))
+        below._log = self._log
         below._lock = self._lock
         return below
 
@@ -331,23 +331,23 @@ class FaultyFileIO(_Wrapped):
 
     def _next(self, name: str, path: str) -> tuple[Op, Fault | None]:
         with self._lock:
-            tape = self._tape
-            if tape.crashed:
+            log = self._log
+            if log.crashed:
                 raise Crash
-            op = Op(len(tape.ops) + 1, name, path)
-            tape.ops.append(op)
-            fault = tape.plan(op) if tape.plan is not None else None
+            op = Op(len(log.ops) + 1, name, path)
+            log.ops.append(op)
+            fault = log.plan(op) if log.plan is not None else None
             if fault is not None:
-                tape.fired.append((op, fault))
+                log.injected_faults.append((op, fault))
             return op, fault
 
     def _die(self) -> Crash:
-        self._tape.crashed = True
+        self._log.crashed = True
         return Crash()
 
 
-class TracingFileIO(_Wrapped):
-    """A `FileIO` that writes down every path it was asked for, relative to the outermost root."""
+class TracingFileIO(_WrappedFileIO):
+    """A `FileIO` that records every path it was called with, relative to the outermost root."""
 
     def __init__(self, inner: FileIO) -> None:
         super().__init__(inner)
@@ -361,7 +361,7 @@ class TracingFileIO(_Wrapped):
 
     def sub(self, path: str) -> TracingFileIO:
         below = TracingFileIO.__new__(TracingFileIO)
-        _Wrapped.__init__(below, self.inner.sub(path), join(self._prefix, path))
+        _WrappedFileIO.__init__(below, self.inner.sub(path), join(self._prefix, path))
         below.ops = self.ops
         below._lock = self._lock
         return below
@@ -390,7 +390,7 @@ class TracingFileIO(_Wrapped):
 
 @dataclass(frozen=True, slots=True)
 class PosixFault:
-    """The `nth` call of one kind fails with an errno; with `after` it takes effect first."""
+    """The `nth` call of one kind fails with an errno; with `after` it has its effect first."""
 
     call: str
     number: int
@@ -399,7 +399,7 @@ class PosixFault:
 
 
 class FaultyPosix:
-    """A file system below `LocalFileIO` whose calls fail one by one, or die at the call with a given number."""
+    """A file system below `LocalFileIO` with calls that fail, or one at which the process crashes."""
 
     def __init__(self, inner: Posix, faults: Iterable[PosixFault] = (), *, crash_at: int | None = None) -> None:
         self.inner = inner

@@ -1,8 +1,7 @@
-"""Manifests one entry at a time: the slow, obviously correct twins of the columnar code, and strategies for entries.
+"""The slow, obviously correct twins of the columnar manifest code, one entry at a time, and strategies for entries.
 
-A twin works on plain Python rows (one mapping per entry, as `Table.to_pylist` gives them) in the order of the
-manifests. It is strict: an entry that contradicts those before it is an error, never ignored. Needs the extra
-`tidelake[testing]`.
+A twin works on Python rows (one mapping per entry, from `Table.to_pylist`) in the order of the manifests. It is strict:
+an entry that contradicts earlier ones is an error. Needs the extra `tidelake[testing]`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tidelake.errors import FormatError
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import EMPTY_ROW, DataFile, SimpleStats
-from tidelake.spec.index_manifest import DeletionVectorRange, GlobalIndexMeta, IndexEntry, IndexFile
-from tidelake.spec.manifest import ADD, DELETE, IDENTITY_COLUMNS
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.types import DataType
+from tidelake.spec.manifests.index_manifest import DeletionVectorRange, GlobalIndexMeta, IndexEntry, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, IDENTITY_COLUMNS
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import DataType
 from tidelake.testing.strategies import file_names, int64s, texts
 
 __all__ = [
@@ -38,28 +37,28 @@ __all__ = [
 Row = Mapping[str, Any]
 Identity = tuple[Any, ...]
 Entry = tuple[int, bytes, int, int, DataFile]
-"""(kind, partition, bucket, total buckets, file), as `entries_table` takes it."""
+"""(kind, partition, bucket, total buckets, file), as `entries_table` accepts it."""
 
 
 # ------------------------------------------------------------------------------------------------ twins
 
 
 def slow_identity(row: Row) -> Identity:
-    """What makes two entries speak of the same file at the same level."""
+    """Return what two entries about the same file on the same level have in common."""
     return tuple(tuple(row[name]) if name == "extra_files" else row[name] for name in IDENTITY_COLUMNS)
 
 
 def slow_live(rows: Iterable[Row]) -> dict[Identity, Row]:
-    """The live files after all entries, in the order they were last added.
+    """Return the live files after all entries, in the order in which they were last added.
 
     Raises:
-        FormatError: a file is added that is live, or deleted that is not.
+        FormatError: an entry adds a live file, or deletes a file that is not live.
     """
     live: dict[Identity, Row] = {}
     for row in rows:
         key = slow_identity(row)
         if (key in live) != (row["kind"] == DELETE):
-            raise FormatError("entry contradicts those before it", file=row["file_name"], kind=row["kind"])
+            raise FormatError("entry contradicts earlier entries", file=row["file_name"], kind=row["kind"])
         if row["kind"] == ADD:
             live[key] = row
         else:
@@ -68,10 +67,9 @@ def slow_live(rows: Iterable[Row]) -> dict[Identity, Row]:
 
 
 def slow_merge(rows: Iterable[Row]) -> list[Row]:
-    """The net effect of entries whose beginning is not known: pairs cancel, what is left stays in order.
+    """Return the net effect of entries without the history before them: pairs cancel, the others stay in order.
 
-    A deletion without its addition is kept. An addition after such a deletion cancels it: the file is live again, as
-    it was before.
+    A deletion without its addition is kept. An addition after such a deletion cancels it: the file is live again.
 
     Raises:
         FormatError: a file is added or deleted twice in a row.
@@ -94,14 +92,14 @@ def slow_merge(rows: Iterable[Row]) -> list[Row]:
 
 
 def simple_stats() -> st.SearchStrategy[SimpleStats]:
-    """Statistics with any bytes as bounds: the codec does not look into them."""
+    """Statistics with any bytes as bounds, which the codec does not interpret."""
     bounds = st.binary(max_size=30)
     counts = st.lists(st.none() | st.integers(0, 2**40), max_size=4).map(tuple)
     return st.builds(SimpleStats, bounds, bounds, counts)
 
 
 def data_files() -> st.SearchStrategy[DataFile]:
-    """Data files with every field drawn, optional ones also absent."""
+    """Data files with random fields; optional ones may be absent."""
     size = st.integers(0, 2**63 - 1)
     names = st.lists(texts(8), max_size=3).map(tuple)
     return st.builds(
@@ -131,7 +129,7 @@ def data_files() -> st.SearchStrategy[DataFile]:
 
 
 def entries() -> st.SearchStrategy[Entry]:
-    """Single entries, of either kind, anywhere."""
+    """Single entries of either kind, in any partition and bucket."""
     return st.tuples(
         st.sampled_from((ADD, DELETE)),
         st.binary(max_size=30),
@@ -196,13 +194,13 @@ def histories(
     *,
     max_commits: int = 8,
 ) -> list[list[Entry]]:
-    """Commits in order that could really have happened: additions, deletions, moves between levels, re-additions.
+    """Consistent sequences of commits: additions, deletions, moves between levels, re-additions.
 
     Args:
-        draw: given by Hypothesis.
-        partition_types: types of the partition columns.
+        draw: passed by Hypothesis.
+        partition_types: the types of the partition columns.
         partition_values: draws the values of one partition.
-        max_commits: how many commits at most.
+        max_commits: the largest number of commits.
     """
     rows = st.just(EMPTY_ROW)
     if partition_values is not None:

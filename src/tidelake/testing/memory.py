@@ -1,4 +1,4 @@
-"""The memory storage under the name tests look for; it lives in `tidelake.io.memory`, because `memory://` opens it."""
+"""The memory storage among the fakes; it is defined in `tidelake.io.memory`, because `memory://` opens it."""
 
 from tidelake.io.memory import MemoryFileIO
 

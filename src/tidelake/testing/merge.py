@@ -1,6 +1,6 @@
 """Merge engines on one key at a time: the slow, obviously correct twin of `tidelake.lsm.engines`.
 
-A version is (sequence number, kind, values by column). Versions are fed oldest first, as the format orders them.
+A version is (sequence number, kind, values by column). Versions are merged oldest first, as the format orders them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions, sequence_groups
-from tidelake.spec.schema import Schema
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import Schema
 from tidelake.testing.aggregate import SlowAggregate
 
 __all__ = ["SlowMerge", "Version"]
@@ -22,13 +23,13 @@ Version = tuple[int, int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class SlowMerge:
-    """Merges the versions of one key as a schema and its options say."""
+    """Merges the versions of one key with the merge engine of a schema and its options."""
 
     schema: Schema
     options: Mapping[str, str] = field(default_factory=dict)
 
     def merge(self, versions: Sequence[Version]) -> Version | None:
-        """One version of all, or None where nothing is left. A lone version is returned as it is."""
+        """Return the merged version, or None if there is none. A single version is returned unchanged."""
         chosen = MergeOptions.parse(self.options)
         fed = self.in_order(versions)
         if len(fed) == 1:
@@ -39,7 +40,7 @@ class SlowMerge:
                 return counted[-1] if counted else None
             case MergeEngine.FIRST_ROW:
                 if any(v[1] % 2 for v in fed) and not chosen.ignore_delete:
-                    raise InvalidInputError("first-row table takes no retractions")
+                    raise InvalidInputError("first-row table does not accept rows of kind -U or -D")
                 counted = [v for v in fed if v[1] % 2 == 0]
                 return counted[0] if counted else None
             case MergeEngine.AGGREGATION:
@@ -48,7 +49,7 @@ class SlowMerge:
                 return self._partial(fed, chosen)
 
     def in_order(self, versions: Sequence[Version]) -> list[Version]:
-        """Oldest first: user sequence, sequence number, retractions before additions."""
+        """Sort versions, oldest first: by sequence fields, sequence number, and retract rows before additions."""
         chosen = MergeOptions.parse(self.options)
 
         def place(version: Version) -> tuple[Any, ...]:
@@ -57,9 +58,8 @@ class SlowMerge:
             for name in chosen.sequence:
                 value = values[name]
                 comparable = value.encode() if isinstance(value, str) else value
-                user.append(
-                    (False, 0) if value is None else (True, _Reversed(comparable) if chosen.descending else comparable)
-                )
+                ranked = _Reversed(comparable) if chosen.is_descending else comparable
+                user.append((False, 0) if value is None else (True, ranked))
             return (user, number, kind % 2 == 0)
 
         return sorted(versions, key=place)
@@ -86,7 +86,7 @@ class SlowMerge:
         return fed[-1][0], 3 if deleted else 0, self._keys(fed) | state
 
     def _partial(self, fed: Sequence[Version], chosen: MergeOptions) -> Version:
-        groups = sequence_groups(self.options)
+        groups = sequence_groups(TableOptions(self.options))
         of_column = {name: group for group in groups for name in (*group.ordering, *group.protected)}
         ordering = {name for group in groups for name in group.ordering}
         default = self.options.get("fields.default-aggregate-function")
@@ -139,7 +139,7 @@ class SlowMerge:
                     state, deleted = {name: values[name] for name in names}, True
                 continue
             if not groups:
-                raise UnsupportedError("partial-update table cannot take a row back")
+                raise UnsupportedError("partial-update table does not accept rows of kind -U or -D")
             number = sequence
             removing = [group for group in groups if set(group.ordering) & set(chosen.remove_on_group)]
             if kind == 3 and any(not empty[group] and not late[group] for group in removing):
@@ -169,7 +169,7 @@ class SlowMerge:
     def _check(self, values: Mapping[str, Any]) -> None:
         for column in self.schema.fields:
             if not column.type.nullable and values[column.name] is None:
-                raise InvalidInputError("column cannot be null", column=column.name)
+                raise InvalidInputError("NOT NULL column has a null", column=column.name)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""A short life of a table, told once as data and twice as code: on a real table, and on a plain dictionary.
+"""The life of a table as a list of steps, with two interpreters: a real table, and a dictionary.
 
-The steps create a table, commit, compact, overwrite, merge manifests, change the schema and truncate. Every step may be
-repeated from the start, as a job does after it died: numbered commits by their identifiers, the others by looking
-first. `Model` folds the same steps over a dictionary of file names and so knows what a table must hold after any of
-them. `problems` compares the two and never raises for what it finds: an empty list means that nothing was lost, nothing
-was doubled, and every invariant holds.
+The steps create a table, commit, compact, overwrite, merge manifests, change the schema and truncate. Every step can be
+repeated, as a job does after it died: numbered commits are published once because of their identifiers, other steps
+look first. `Model` applies the same steps to a dictionary of file names, and so knows what the table must hold after
+each of them. `problems` compares the two and returns what is wrong instead of raising: an empty list means that nothing
+was lost, nothing was doubled, and every invariant holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import TidelakeError
 from tidelake.io.env import Env
 from tidelake.io.fileio import FileIO, join
@@ -27,10 +28,10 @@ from tidelake.ops.commit.messages import (
     CompactIncrement,
     DataIncrement,
 )
-from tidelake.spec.binary_row_scalar import decode_row, encode_row
 from tidelake.spec.data_file import DataFile, FileSource
-from tidelake.spec.evolution import AddColumn, Change, SetOption
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row
+from tidelake.spec.schemas.evolution import AddColumn, Change, SetOption
 from tidelake.table import Table
 
 DATABASE = "db"
@@ -45,12 +46,12 @@ Files: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the table unless it is there."""
+    """Create the table unless it exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Add files, and in the same commit replace some by others as a compaction does."""
+    """Add files, and in the same commit replace some by others, as a compaction does."""
 
     identifier: int
     add: Files = field(default_factory=dict, hash=False)
@@ -60,7 +61,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Replace one partition, or (without a name) those that have new files."""
+    """Replace one partition, or without a name those that have new files."""
 
     identifier: int
     add: Files = field(hash=False)
@@ -76,7 +77,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Change the schema; columns that are there already are not added again."""
+    """Change the schema; existing columns are not added again."""
 
     changes: tuple[Change, ...]
 
@@ -109,7 +110,7 @@ SCENARIO: tuple[Step, ...] = (
     Truncate(9),
     Commit(10, {"d1": ("z1",), "d4": ("z2",)}),
 )
-"""The life of the table. Merging is minor until the options change, and full afterwards."""
+"""The steps. Manifests are merged partially until the options change, and fully from then on."""
 
 
 # ------------------------------------------------------------------------------------------------ the dictionary
@@ -117,25 +118,25 @@ SCENARIO: tuple[Step, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a table must hold: live files by partition, and the numbered snapshots so far with the files of each."""
+    """What the table must hold: live files by partition, and the numbered snapshots so far with the files of each."""
 
     live: Files = field(default_factory=dict, hash=False)
     history: tuple[tuple[tuple[int, CommitKind], frozenset[str]], ...] = ()
     columns: tuple[str, ...] = ()
 
     def after(self, *steps: Step) -> Model:
-        """The model after some more steps."""
+        """Return the model after more steps."""
         model = self
         for step in steps:
             model = model._after(step)
         return model
 
     def names(self) -> frozenset[str]:
-        """The live files as `partition/name`."""
+        """Return the live files as `partition/name`."""
         return frozenset(f"{partition}/{name}" for partition, names in self.live.items() for name in names)
 
-    def published(self) -> list[tuple[int, CommitKind]]:
-        """Identifier and kind of every numbered snapshot, oldest first."""
+    def published_commits(self) -> list[tuple[int, CommitKind]]:
+        """Return identifier and kind of every numbered snapshot, oldest first."""
         return [what for what, _ in self.history]
 
     def _after(self, step: Step) -> Model:
@@ -154,9 +155,9 @@ class Model:
                 kept = {name: files for name, files in self.live.items() if name not in gone}
                 return self._publish({**kept, **add}, identifier, CommitKind.OVERWRITE)
             case Commit(identifier, add, before, after):
-                model = self._publish(_replaced(self.live, {}, add), identifier, CommitKind.APPEND)
+                model = self._publish(_replace_files(self.live, {}, add), identifier, CommitKind.APPEND)
                 if before or after:
-                    model = model._publish(_replaced(model.live, before, after), identifier, CommitKind.COMPACT)
+                    model = model._publish(_replace_files(model.live, before, after), identifier, CommitKind.COMPACT)
                 return model
 
     def _publish(self, live: Files, identifier: int, kind: CommitKind) -> Model:
@@ -164,7 +165,7 @@ class Model:
         return replace(shown, history=(*self.history, ((identifier, kind), shown.names())))
 
 
-def _replaced(live: Files, before: Files, after: Files) -> Files:
+def _replace_files(live: Files, before: Files, after: Files) -> Files:
     partitions = {**live, **after}
     return {
         partition: (
@@ -179,7 +180,7 @@ def _replaced(live: Files, before: Files, after: Files) -> Files:
 
 
 class Session:
-    """One process at work on the table of the scenario: it opens what it needs once and keeps it."""
+    """One process that works on the table of the scenario; it opens table and committer once."""
 
     def __init__(self, env: Env, *, user: str = USER) -> None:
         self.env = env
@@ -188,26 +189,25 @@ class Session:
         self._committer: Committer | None = None
 
     def table(self) -> Table:
-        """The table, opened at the first use."""
+        """Return the table, opened when first used."""
         if self._table is None:
-            self._table = Lake(self.env).table(NAME)
+            self._table = Lake(FileSystemCatalog(self.env)).table(NAME)
         return self._table
 
     def committer(self) -> Committer:
-        """The committer, made at the first use."""
+        """Return the committer, created when first used."""
         if self._committer is None:
-            self._committer = Committer(self.table().store, self.user)
+            self._committer = Committer(self.table().context, self.user)
         return self._committer
 
     def perform(self, *steps: Step) -> bool:
-        """Do some steps, each as often as one likes.
+        """Perform steps, which can be repeated.
 
         Returns:
-            Whether they are done whole. A compaction that failed after its rows were published is done by doing the
-            step again.
+            Whether they are complete. If a compaction failed after its written part was published, repeat the step.
 
         Raises:
-            TidelakeError: as the verbs of a table do.
+            TidelakeError: a verb of the table failed.
         """
         results = [self._perform(step) for step in steps]
         return not any(result is not None and result.compaction_lost for result in results)
@@ -215,13 +215,13 @@ class Session:
     def _perform(self, step: Step) -> CommitResult | None:
         match step:
             case Create():
-                lake = Lake(self.env)
+                lake = Lake(FileSystemCatalog(self.env))
                 self._table = lake.create_table(
                     NAME, dict(COLUMNS), partition_by=["dt"], options=dict(OPTIONS), if_not_exists=True
                 )
                 return None
             case Alter(changes):
-                # Opened anew: an earlier try may have changed the schema without being told so.
+                # Open the table again: an earlier try may have changed the schema although it got an error.
                 self._table = self._committer = None
                 there = {column.name for column in self.table().schema.fields}
                 wanted = [c for c in changes if not (isinstance(c, AddColumn) and c.path in there)]
@@ -241,7 +241,7 @@ class Session:
     def prepare(
         self, identifier: int = BATCH_IDENTIFIER, *, add: Files, before: Files | None = None, after: Files | None = None
     ) -> Committable:
-        """Write the data files and describe them to the committer, one message per partition.
+        """Write the data files and return one commit message per partition.
 
         Raises:
             StorageError: a file could not be written.
@@ -266,7 +266,7 @@ class Session:
 def message(
     table: Table, partition: str, *, add: Sequence[str] = (), before: Sequence[str] = (), after: Sequence[str] = ()
 ) -> CommitMessage:
-    """What a writer tells of its files of one partition."""
+    """Return the commit message of a writer for its files of one partition."""
     return CommitMessage(
         partition=encode_row([partition], table.schema.partition_types),
         bucket=0,
@@ -280,12 +280,12 @@ def message(
 
 
 def data_file(name: str) -> DataFile:
-    """A file whose size and row count follow from its name."""
+    """Return a data file whose size and row count are derived from its name."""
     return DataFile(file_name=f"data-{name}.parquet", file_size=len(_content(name)), row_count=1 + len(name))
 
 
 def write_data_file(table: Table, partition: str, name: str) -> None:
-    """Put the file where the table looks for it; a whole one that is there is kept, a torn one is replaced.
+    """Write a data file of the table; keep a complete one that exists, and replace an incomplete one.
 
     Raises:
         StorageError: the storage failed.
@@ -294,7 +294,7 @@ def write_data_file(table: Table, partition: str, name: str) -> None:
     path = data_path(table, partition, name)
     if io.exists(path, folder=False):
         if io.status(path).size == len(_content(name)):
-            # Written by an earlier life of this job, which may have died before the disk had it.
+            # An earlier run of this job wrote it, and may have died before it was synced.
             io.sync([path])
             return
         io.delete(path)
@@ -302,7 +302,7 @@ def write_data_file(table: Table, partition: str, name: str) -> None:
 
 
 def data_path(table: Table, partition: str, name: str) -> str:
-    """Where the file lies in the table."""
+    """Return the path of the data file."""
     return table.store.layout.data_path(f"dt={partition}", 0, data_file(name).file_name)
 
 
@@ -314,22 +314,23 @@ def _content(name: str) -> bytes:
 
 
 def problems(env: Env, model: Model, *, user: str = USER, history: bool = False) -> list[str]:
-    """What is wrong with the table, one sentence each; nothing for a table that is as the model says.
+    """Return what is wrong with the table, one sentence each; nothing if it matches the model.
 
     Args:
-        env: doors to the storage of the lake.
+        env: the storage of the lake.
         model: what the table must hold.
-        user: whose numbered snapshots the model tells of.
+        user: the commit user of the model's numbered snapshots.
         history: also compare the files of every numbered snapshot, not only of the newest.
     """
     try:
-        table = Lake(env).table(NAME)
+        table = Lake(FileSystemCatalog(env)).table(NAME)
         snapshots = read_snapshots(table)
         found = [*_id_problems(snapshots), *twice(snapshots)]
         mine = [s for s in snapshots if s.commit_user == user and s.commit_identifier != BATCH_IDENTIFIER]
         published = [(s.commit_identifier, s.commit_kind) for s in mine]
-        if published != model.published():
-            found.append(f"published is {_shown(published)} instead of {_shown(model.published())}")
+        wanted = model.published_commits()
+        if published != wanted:
+            found.append(f"published is {_format_commits(published)} instead of {_format_commits(wanted)}")
         elif history:
             for snapshot, (_, names) in zip(mine, model.history, strict=True):
                 found += _difference(live_names(table, snapshot.id), names, f"snapshot-{snapshot.id}")
@@ -344,12 +345,12 @@ def problems(env: Env, model: Model, *, user: str = USER, history: bool = False)
 
 
 def read_snapshots(table: Table) -> list[Snapshot]:
-    """Every snapshot, oldest first."""
+    """Return every snapshot, oldest first."""
     return [table.snapshot(snapshot_id) for snapshot_id in table.store.snapshots.ids()]
 
 
 def live_names(table: Table, snapshot: int | None = None) -> frozenset[str]:
-    """The live files of a snapshot (the newest one) as `partition/name`."""
+    """Return the live files of a snapshot, by default the newest, as `partition/name`."""
     files = table.files(snapshot=snapshot, columns=("kind", "partition", "file_name"))
     rows = zip(files.column("partition").to_pylist(), files.column("file_name").to_pylist(), strict=True)
     types = table.schema.partition_types
@@ -360,7 +361,7 @@ def live_names(table: Table, snapshot: int | None = None) -> frozenset[str]:
 
 
 def twice(snapshots: Sequence[Snapshot]) -> list[str]:
-    """The numbered commits that were published more than once."""
+    """Return the numbered commits that were published more than once, one sentence each."""
     counts = Counter(s.identity for s in snapshots if s.commit_identifier != BATCH_IDENTIFIER)
     return [f"published {count} times: {identity}" for identity, count in counts.items() if count > 1]
 
@@ -375,15 +376,15 @@ def _difference(found: frozenset[str], wanted: frozenset[str], place: str) -> li
     return [f"{place}: lost {lost}, unexpected {strange}"] if lost or strange else []
 
 
-def _shown(published: Sequence[tuple[int, CommitKind]]) -> str:
-    return " ".join(f"{identifier}:{kind.value}" for identifier, kind in published)
+def _format_commits(commits: Sequence[tuple[int, CommitKind]]) -> str:
+    return " ".join(f"{identifier}:{kind.value}" for identifier, kind in commits)
 
 
 # ------------------------------------------------------------------------------------------------ images
 
 
 def take_image(io: FileIO, folder: str = "") -> dict[str, bytes]:
-    """Every file below a folder with its bytes."""
+    """Return the bytes of every file below a folder."""
     image: dict[str, bytes] = {}
     for each in io.list(folder):
         path = join(folder, each.name)
@@ -392,6 +393,6 @@ def take_image(io: FileIO, folder: str = "") -> dict[str, bytes]:
 
 
 def restore_image(io: FileIO, image: Mapping[str, bytes]) -> None:
-    """Put the files of an image into an empty storage."""
+    """Write the files of an image to an empty storage."""
     for path, data in image.items():
         io.overwrite(path, data, durable=False)

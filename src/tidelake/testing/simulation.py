@@ -1,9 +1,9 @@
-"""Several processes on one storage, interleaved by a schedule that repeats.
+"""Several processes on one storage, interleaved by a repeatable schedule.
 
-Each process is a thread, but only the one that holds the baton runs. It gives the baton up before every operation on
-the storage and at every sleep, and a `Schedule` says who goes next: by a seed, or by an exact list of preemptions. With
-seeded identifiers and the shared virtual clock nothing else decides what happens, so one schedule is one history, byte
-for byte, and a failure is repeated by its seed.
+Each process is a thread, but only one of them runs at a time. It pauses before every operation on the storage and at
+every sleep, and a `Schedule` decides who runs next: by a seed, or by an exact list of preemptions. With seeded
+identifiers and a shared virtual clock nothing else decides what happens, so a schedule gives the same history every
+time, byte for byte, and a failure is repeated by its seed.
 
     simulation = Simulation(MemoryFileIO(), Seeded(7))
     for name in ("a", "b"):
@@ -14,7 +14,7 @@ for byte, and a failure is repeated by its seed.
 from __future__ import annotations
 
 import builtins
-import threading  # noqa: TID251 - the baton is passed between threads of this module alone
+import threading  # noqa: TID251 - only the threads of a simulation synchronise here
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -23,12 +23,12 @@ from tidelake.errors import InternalError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.fileio import FileIO, join
 from tidelake.io.ids import SeededIds
-from tidelake.testing.faulty import _Wrapped
+from tidelake.testing.faulty import _WrappedFileIO
 
 R = TypeVar("R")
 
 STEPS_MAX = 100_000
-"""More steps than any test needs: reaching it means that the processes keep each other from finishing."""
+"""More steps than any test needs: if it is reached, the processes prevent each other from finishing."""
 _STUCK_S = 60.0
 
 
@@ -39,21 +39,21 @@ class Schedule(Protocol):
     """Decides who runs next."""
 
     def choose(self, step: int, ready: Sequence[str], running: str | None) -> str:
-        """One of `ready`, which is sorted; `running` ran last and is None at the start or when it has finished."""
+        """Return one of `ready`, which is sorted; `running` ran last, None at the start or if it has finished."""
 
 
 class Seeded:
-    """Any of the ready processes by chance, repeatable by the seed.
+    """Chooses a random process, repeatable by its seed.
 
-    A run that switches at every operation hardly ever lets one process get far ahead, so the chance of a switch is
-    itself drawn from the seed: some histories are a fine mesh, others are long stretches.
+    A run that switches at every operation hardly ever lets one process get far ahead, so the probability of a switch is
+    also drawn from the seed: some histories switch all the time, others rarely.
     """
 
     def __init__(self, seed: int) -> None:
         self._ids = SeededIds(seed)
         self._switch = (0.05, 0.2, 0.5, 1.0)[int(self._ids.random() * 4)]
 
-    def choose(self, step: int, ready: Sequence[str], running: str | None) -> str:  # noqa: ARG002 - chance decides
+    def choose(self, step: int, ready: Sequence[str], running: str | None) -> str:  # noqa: ARG002 - random
         if running in ready and self._ids.random() >= self._switch:
             return str(running)
         return ready[int(self._ids.random() * len(ready))]
@@ -61,7 +61,7 @@ class Seeded:
 
 @dataclass(frozen=True, slots=True)
 class Preemptions:
-    """Each process runs to its end, the first one first, except that at the given steps the next one takes over."""
+    """Runs each process to its end, one after the other, but switches to the next one at the given steps."""
 
     at: frozenset[int] = frozenset()
     first: int = 0
@@ -78,7 +78,7 @@ class Preemptions:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step of the history: which process did what."""
+    """One step of the history: a process and what it did."""
 
     process: str
     name: str
@@ -87,7 +87,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[R]):
-    """How a process ended: with a value or with what it raised."""
+    """How a process ended: with a value or with an error."""
 
     value: R | None = None
     error: BaseException | None = None
@@ -106,11 +106,11 @@ class _Process:
 
 
 class _Cancelled(BaseException):
-    """Ends a process that is left over when the simulation is given up."""
+    """Ends a process that still runs when the simulation is stopped."""
 
 
 class Simulation:
-    """Processes on one storage, run one at a time in the order of a schedule."""
+    """Processes on one storage that run one at a time, in the order of a schedule."""
 
     def __init__(self, io: FileIO, schedule: Schedule, *, seed: int = 0) -> None:
         self.clock = VirtualClock(self)
@@ -125,30 +125,30 @@ class Simulation:
         self._given_up = False
 
     def doors(self, wrap: Callable[[FileIO], FileIO] | None = None) -> Env:
-        """Doors for one process: the shared storage and clock, and identifiers of its own.
+        """Return the `Env` of one process: the shared storage and clock, and its own identifiers.
 
-        What is done with them before `run` happens at once and is no part of the history. `wrap` puts something between
-        the process and the storage, such as a `FaultyFileIO`.
+        Operations before `run` happen at once and are not part of the history. `wrap` puts another FileIO between the
+        process and the storage, such as a `FaultyFileIO`.
         """
         self._doors += 1
         io: FileIO = SimulatedFileIO(self._io, self)
         return Env(wrap(io) if wrap else io, self.clock, SeededIds(self._seed * 1_000 + self._doors))
 
     def start(self, name: str, body: Callable[[], object]) -> None:
-        """Add a process; it first runs when the schedule says so.
+        """Add a process, which starts when the schedule chooses it.
 
         Raises:
             InvalidInputError: the name is in use.
         """
         if name in self._processes:
-            raise InvalidInputError("two processes share a name", name=name)
+            raise InvalidInputError("process name is in use", name=name)
         self._processes[name] = _Process(name, body, Move(name, "start"))
 
     def run(self) -> dict[str, Result[object]]:
-        """Run all processes to their ends and return how each ended, by name.
+        """Run all processes to their ends, and return how each ended, by name.
 
         Raises:
-            InternalError: they do not come to an end.
+            InternalError: they do not end.
         """
         try:
             running: str | None = None
@@ -157,16 +157,16 @@ class Simulation:
                 if not ready:
                     return {name: process.result or Result() for name, process in self._processes.items()}
                 running = self._schedule.choose(step, ready, running)
-                self._give_baton(self._processes[running])
-            raise InternalError("simulated processes do not come to an end", steps=STEPS_MAX)
+                self._run_step(self._processes[running])
+            raise InternalError("simulated processes do not end", steps=STEPS_MAX)
         finally:
             self._stop()
 
     def pause(self, name: str, path: str = "") -> None:
-        """Give the baton up before a step and wait until it is this process's turn again."""
+        """Stop before a step, and wait until the schedule chooses this process again."""
         process = self._current
         if process is None or threading.current_thread() is not process.thread:
-            # Outside the simulation, as when a test looks at the storage, nothing waits.
+            # Calls from outside of the simulation, such as those of the test, do not wait.
             return
         process.next_move = Move(process.name, name, path)
         self._back.release()
@@ -174,23 +174,23 @@ class Simulation:
         if self._given_up:
             raise _Cancelled
 
-    def _give_baton(self, process: _Process) -> None:
+    def _run_step(self, process: _Process) -> None:
         self.history.append(process.next_move)
         self._current = process
         if process.thread is None:
-            process.thread = threading.Thread(target=self._live, args=(process,), daemon=True)
+            process.thread = threading.Thread(target=self._run_body, args=(process,), daemon=True)
             process.thread.start()
         else:
             process.go.release()
         if not self._back.acquire(timeout=_STUCK_S):
             raise InternalError("simulated process waits for something outside the simulation", process=process.name)
 
-    def _live(self, process: _Process) -> None:
+    def _run_body(self, process: _Process) -> None:
         try:
             process.result = Result(value=process.body())
         except _Cancelled:
             process.result = Result()
-        except BaseException as error:  # noqa: BLE001 - a dying process is a result like any other
+        except BaseException as error:  # noqa: BLE001 - an error of a process is a result
             process.result = Result(error=error)
         finally:
             self._back.release()
@@ -204,8 +204,8 @@ class Simulation:
                 process.thread.join(timeout=_STUCK_S)
 
 
-class SimulatedFileIO(_Wrapped):
-    """The shared storage as one process sees it: every operation waits for its turn, then happens at once."""
+class SimulatedFileIO(_WrappedFileIO):
+    """The shared storage as one process sees it: every operation waits until the schedule chooses the process."""
 
     def __init__(self, inner: FileIO, simulation: Simulation, prefix: str = "") -> None:
         super().__init__(inner, prefix)
@@ -228,7 +228,7 @@ class SimulatedFileIO(_Wrapped):
 
 
 class VirtualClock:
-    """Time that all processes of a simulation share. It moves by one millisecond per look, and by sleeping."""
+    """The clock that all processes of a simulation share. It moves by one millisecond per read, and by sleeping."""
 
     def __init__(self, simulation: Simulation, now_ms: int = 1_700_000_000_000) -> None:
         self._simulation = simulation
@@ -243,6 +243,6 @@ class VirtualClock:
         return (self._now_ms - self._start_ms) / 1_000
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass and the others run."""
+        """Move the clock and let other processes run."""
         self._now_ms += max(0.0, seconds) * 1_000
         self._simulation.pause("sleep")

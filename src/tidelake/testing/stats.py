@@ -1,4 +1,4 @@
-"""Column statistics, one value and one file at a time: the slow, obviously correct twin of `tidelake.spec.stats`.
+"""Column statistics, one value and one file at a time: the slow, correct twin of `tidelake.spec.stats.column_stats`.
 
 Values are those of the format's internal domain (see `binary_row_scalar`), so nothing here depends on Arrow.
 """
@@ -9,18 +9,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tidelake.spec.binary_row_scalar import EMPTY_ROW, decode_row, encode_row
 from tidelake.spec.data_file import SimpleStats
-from tidelake.spec.stats import ColumnStats, is_comparable
-from tidelake.spec.stats_evolution import widens
-from tidelake.spec.stats_modes import StatsKind, StatsMode
-from tidelake.spec.types import DataType, Field, with_nullable
+from tidelake.spec.rows.binary_row_scalar import EMPTY_ROW, decode_row, encode_row
+from tidelake.spec.stats.column_stats import ColumnStats, is_comparable
+from tidelake.spec.stats.stats_evolution import widens
+from tidelake.spec.stats.stats_modes import StatsKind, StatsMode
+from tidelake.spec.types.data_types import DataType, Field, with_nullable
 
 __all__ = ["slow_bounds_under", "slow_collect", "slow_decode", "slow_partition_stats", "slow_truncate_max"]
 
 
 def slow_truncate_max(value: str | bytes, length: int) -> str | bytes | None:
-    """Raise the cut maximum by trying every shorter prefix and every larger last unit, in order."""
+    """Truncate a maximum: try every shorter prefix with every larger last character or byte, in order."""
     if len(value) <= length:
         return value
     for size in range(length, 0, -1):
@@ -38,7 +38,7 @@ def slow_truncate_max(value: str | bytes, length: int) -> str | bytes | None:
 
 
 def slow_collect(values: Iterable[Any], dtype: DataType, mode: StatsMode) -> ColumnStats:
-    """Look at one value after the other."""
+    """Collect statistics value by value."""
     if mode.kind is StatsKind.NONE:
         return ColumnStats()
     nulls = 0
@@ -86,7 +86,7 @@ def slow_bounds_under(
     file_fields: Sequence[Field],
     read_fields: Sequence[Field],
 ) -> dict[str, ColumnStats]:
-    """See the statistics of one file through another schema; bounds keep the domain of the file's types."""
+    """Map the statistics of one file to another schema; bounds stay in the domain of the file's types."""
     found = {}
     for wanted in read_fields:
         sources = [field for field in file_fields if field.id == wanted.id]
@@ -100,7 +100,7 @@ def slow_bounds_under(
 
 
 def slow_partition_stats(partitions: Iterable[bytes], types: Sequence[DataType]) -> SimpleStats:
-    """Decode every record's partition and keep the smallest and largest value of each column."""
+    """Decode every record's partition, and return the smallest and largest value of each column."""
     nullable = [with_nullable(dtype, True) for dtype in types]
     rows = [decode_row(row, nullable) for row in partitions]
     columns = [

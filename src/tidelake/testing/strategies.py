@@ -1,9 +1,7 @@
 """Hypothesis strategies for the values of the format: names, types, schemas, snapshots, tags.
 
-Building a strategy costs far more than drawing from it, so each is built once.
-
-Whatever they draw is valid: it passes the gates of `tidelake.spec` and round-trips through its codecs. Needs the extra
-`tidelake[testing]`.
+All drawn values are valid: they pass the checks of `tidelake.spec` and survive a round trip through its codecs.
+Building a strategy costs far more than drawing from it, so each is built once. Needs the extra `tidelake[testing]`.
 """
 
 from __future__ import annotations
@@ -15,12 +13,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidelake.spec.json_doc import INT64_MAX, INT64_MIN
-from tidelake.spec.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, Column, Schema, new_schema
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.spec.tag import Tag
-from tidelake.spec.type_codec import VECTOR_ELEMENTS, number_nested
-from tidelake.spec.types import (
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.tag import Tag
+from tidelake.spec.limits import INT64_MAX, INT64_MIN
+from tidelake.spec.schemas.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, Column, Schema, new_schema
+from tidelake.spec.types.data_types import (
     LENGTH_MAX,
     DataType,
     DecimalType,
@@ -36,6 +33,7 @@ from tidelake.spec.types import (
     VectorType,
     walk,
 )
+from tidelake.spec.types.type_codec import VECTOR_ELEMENTS, number_nested
 
 _SIMPLE = (
     Root.BOOLEAN,
@@ -60,20 +58,20 @@ def int64s() -> st.SearchStrategy[int]:
 
 @functools.cache
 def texts(max_size: int = 20) -> st.SearchStrategy[str]:
-    """Any text that UTF-8 can express."""
+    """Any text that UTF-8 can encode."""
     return st.text(st.characters(exclude_categories=("Cs",)), max_size=max_size)
 
 
 @functools.cache
 def file_names() -> st.SearchStrategy[str]:
-    """Names that pass the name gate: any Unicode, blanks included, but one plain path component."""
+    """Names that are valid path components, with any Unicode characters, also blanks."""
     alphabet = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\")
     return st.text(alphabet, min_size=1, max_size=40).filter(lambda name: bool(name.strip()) and name[0] != ".")
 
 
 @functools.cache
 def column_names() -> st.SearchStrategy[str]:
-    """Names of columns and nested fields; without backquotes, which the type text does not escape."""
+    """Names of columns and nested fields, without backquotes, which type texts do not escape."""
     plain = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
     alphabet = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="`")
     wild = st.text(alphabet, min_size=1, max_size=8).filter(lambda name: bool(name.strip()))
@@ -84,7 +82,7 @@ def column_names() -> st.SearchStrategy[str]:
 
 @functools.cache
 def atomic_types() -> st.SearchStrategy[DataType]:
-    """Every type that holds no other, with any parameters and nullability."""
+    """Every type without members, with any parameters and nullability."""
     nullable = st.booleans()
     return st.one_of(
         st.builds(SimpleType, st.sampled_from(_SIMPLE), nullable),
@@ -109,13 +107,13 @@ def atomic_types() -> st.SearchStrategy[DataType]:
 
 @functools.cache
 def types(max_leaves: int = 8) -> st.SearchStrategy[DataType]:
-    """Every type, nested ones included; ids of ROW members count from 0 as those of a parsed text do."""
-    return st.recursive(atomic_types(), _constructed, max_leaves=max_leaves).map(
+    """Every type, also nested ones; the ids of ROW members count from 0, as in a parsed type text."""
+    return st.recursive(atomic_types(), _nested_types, max_leaves=max_leaves).map(
         lambda dtype: number_nested(dtype, 0)[0]
     )
 
 
-def _constructed(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
+def _nested_types(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
     nullable = st.booleans()
     fields = st.lists(st.builds(Field, st.just(0), column_names(), inner), max_size=4, unique_by=lambda f: f.name)
     elements = st.builds(SimpleType, st.sampled_from(sorted(VECTOR_ELEMENTS, key=lambda root: root.value)), nullable)
@@ -129,7 +127,7 @@ def _constructed(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataTy
 
 @st.composite  # type: ignore[untyped-decorator]
 def schemas(draw: Callable[[st.SearchStrategy[Any]], Any], max_columns: int = 6) -> Schema:
-    """First schemas of tables with and without keys, partitions, comments and options."""
+    """Initial schemas of tables with and without keys, partitions, comments and options."""
     names: list[str] = draw(_name_lists(max_columns))
     partitioned = len(names) > 2 and draw(st.booleans())
     keyed = draw(st.booleans())
@@ -164,7 +162,7 @@ def _key_types() -> st.SearchStrategy[DataType]:
 
 @functools.cache
 def _value_types(keyed: bool) -> st.SearchStrategy[DataType]:
-    """Types of columns outside of keys; large values are whole columns of tables with a key."""
+    """Types of columns outside of keys; BLOBs only as top-level columns of tables with a key."""
     return types(max_leaves=4).filter(
         lambda dtype: (keyed and dtype.root is Root.BLOB) or all(each.root is not Root.BLOB for each in walk(dtype))
     )
@@ -227,7 +225,7 @@ def tags() -> st.SearchStrategy[Tag]:
 
 @functools.cache
 def json_values() -> st.SearchStrategy[Any]:
-    """Values that a document may carry through."""
+    """JSON values of members that a document preserves without knowing them."""
     atoms = st.none() | st.booleans() | int64s() | texts()
     return st.recursive(
         atoms, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3), max_leaves=6

@@ -1,13 +1,13 @@
-"""A disk that forgets what was not synced.
+"""A local disk that forgets what was not synced.
 
-`ForgettingPosix` keeps two pictures of every file and folder: what processes see, and what is certain to survive a
-power loss. `fsync` of a file makes its bytes certain, `fsync` of a folder the names in it; nothing else does. At
-`crash` the rest is decided by a seed: of the names added or removed since the last sync of their folder any subset
-survives, and a file that was not synced comes back old, empty, torn, zeroed or whole. A rename survives whole or not
-at all, because file systems note it as one change, also between two folders. That is harsher than most file systems,
-and no harsher than POSIX.
+`ForgettingPosix` has two states of every file and folder: what processes see, and what certainly survives a power loss.
+`fsync` of a file makes its bytes certain, `fsync` of a folder the names in it; nothing else does. At `crash` a seed
+decides the rest: any subset of the names that were added or removed since the last sync of their folder survives, and a
+file that was not synced comes back old, empty, truncated, zeroed or complete. A rename survives completely or not at
+all, also between two folders, because file systems record it as one change. That is harsher than most file systems, and
+what POSIX allows.
 
-`UnsyncedFileIO` is `LocalFileIO`, unchanged, over that disk: what is tested is the order of syncs that production runs.
+`UnsyncedFileIO` is the unchanged `LocalFileIO` over this disk: tests check the order of syncs that production runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidelake.testing.faulty import FaultyPosix
 
 @dataclass(slots=True, eq=False)
 class _Fate:
-    """Whether a change survives a crash; two halves of a rename between folders share one."""
+    """Whether a change survives a crash; both halves of a rename between folders share one."""
 
     survives: bool | None = None
 
@@ -40,7 +40,7 @@ class _Fate:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file or a folder: as seen, and as certain. `changes` are the names touched since the folder was synced."""
+    """A file or folder, as seen and as synced. `changes` are those of its names since it was synced."""
 
     number: int
     modified_ms: int
@@ -52,13 +52,13 @@ class _Node:
     changes: list[tuple[dict[str, _Node | None], _Fate]] = field(default_factory=list)
 
     def change(self, change: dict[str, _Node | None], fate: _Fate | None = None) -> None:
-        """Set or (None) remove names, all or none of which survive a crash."""
+        """Set names, or remove those with None; all or none of these changes survive a crash."""
         self.changes.append((change, fate or _Fate()))
         _apply(self.names, change)
 
 
 class ForgettingPosix:
-    """A file system in memory with the durability of POSIX and not a bit more."""
+    """A file system in memory with exactly the durability that POSIX guarantees."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -69,7 +69,7 @@ class ForgettingPosix:
         self._fd = 1_000
 
     def crash(self, seed: int) -> None:
-        """Lose power: forget by the seed what was not synced, and start with what is left."""
+        """Lose power: the seed decides how much of what was not synced survives."""
         with self._lock:
             ids = SeededIds(seed)
             self._open.clear()
@@ -265,11 +265,11 @@ class UnsyncedFileIO(LocalFileIO):
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """Every call of the file system so far, by name and path; the places where `crash_at` can strike."""
+        """Every file system call so far, by name and path; `crash_at` counts these."""
         return self.faults.calls
 
     def crash(self, seed: int) -> None:
-        """Cut the power and start again: what was not synced is forgotten by the seed."""
+        """Cut the power and start again; the seed decides what survives."""
         self.disk.crash(seed)
         self.faults.revive()
         self._disk.settled.clear()
@@ -285,7 +285,7 @@ def _apply(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
 
 
 def _forget(node: _Node, ids: Ids) -> bytes:
-    """What a file that was not synced may hold after a power loss."""
+    """Return what a file that was not synced has after a power loss."""
     cut = int(ids.random() * (len(node.data) + 1))
     choices = (node.synced_data or b"", b"", node.data[:cut], node.data[:cut].ljust(len(node.data), b"\0"), node.data)
     return choices[int(ids.random() * len(choices))]

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 import tidelake as tl
+from kit.command_line import answer, main_code, run, shell
 from tidelake.cli import exit_code, source
 from tidelake.cli.commands import cli
-from unit.cli.kit import answer, main_code, run, shell
 
 
 def test_ls_names_databases_and_tables(lake: Path) -> None:
@@ -228,7 +228,7 @@ def test_one_table_is_opened_by_its_folder(lake: Path) -> None:
         (("head", "shop.orders", "-n", "x"), "not a valid integer"),
         (("write", "shop.orders"), "write takes TABLE FILE"),
         (("write", "shop.orders", "nothing.csv"), "file does not exist"),
-        (("write", "shop.orders", "rows.xyz"), "not known by its ending"),
+        (("write", "shop.orders", "rows.xyz"), "not known from its extension"),
         (("write", "shop.orders", "-"), "--format"),
         (("write", "shop.orders", "x.csv", "--mode", "overwrite", "--yes", "--partition", "dt"), "KEY=VALUE"),
         (("nothing",), "No such command"),

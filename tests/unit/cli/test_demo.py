@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidelake as tl
+from kit.command_line import run
 from tidelake.cli import demo
-from unit.cli.kit import run
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelake.cli.doctor import Needed, judge_version, parse_needed
+import tidelake as tl
+from kit.small_tables import with_foreign_options
+from tidelake.cli.doctor import Needed, _refused_options, judge_version, parse_needed
 
 DECLARED = [
     "backports.zstd>=1.0; python_version < '3.14'",
@@ -73,3 +75,11 @@ def test_what_tests_run_on_is_not_below_the_floors() -> None:
     needed = parse_needed(metadata.requires("tidelake") or ())
     assert needed
     assert [each.name for each in needed.values() if not judge_version(each, metadata.version(each.name))[0]] == []
+
+
+def test_options_of_tables_that_ask_for_what_is_not_done_are_named() -> None:
+    lake = tl.connect("memory://")
+    table = lake.create_table("db.t", {"id": "INT"})
+    assert _refused_options(lake) == "none that is refused in the first 100 tables"
+    with_foreign_options(table, {"tag.automatic-creation": "process-time", "write-only": "true"})
+    assert _refused_options(lake) == "db.t: tag.automatic-creation (commits do not create tags)"

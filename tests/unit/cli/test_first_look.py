@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 import tidelake as tl
+from kit.command_line import main_code
 from tidelake.cli import commands, output, run
-from unit.cli.kit import main_code
 
 
 @pytest.fixture

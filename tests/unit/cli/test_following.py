@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from unit.cli.kit import run
+from kit.command_line import run
 
 
 @pytest.fixture

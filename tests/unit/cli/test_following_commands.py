@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from unit.cli.kit import answer, main_code, run
+from kit.command_line import answer, main_code, run
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_log_of_an_empty_table_says_so(tmp_path: Path) -> None:
     tl.connect(tmp_path).create_table("d.e", {"a": "INT"})
     done = run("-w", str(tmp_path), "log", "d.e")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "nothing was committed" in done.stderr
+    assert "has no commit yet" in done.stderr
 
 
 def test_a_difference_may_be_cut_short_or_be_taken_from_what_was_written(table: tl.Table, where) -> None:

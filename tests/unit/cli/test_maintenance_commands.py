@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
-from unit.cli.kit import answer, main_code, run
+from kit.command_line import answer, main_code, run
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def where(users: tl.Table, tmp_path: Path) -> tuple[str, str]:
 
 def test_expire_shows_its_plan_and_asks(users: tl.Table, where: tuple[str, str]) -> None:
     arguments = (*where, "expire", "shop.users")
-    assert "nothing to expire; the newest 10 stay" in run(*arguments).stdout
+    assert "nothing to expire; the newest 10 are kept" in run(*arguments).stdout
     arguments = (*arguments, "--retain-min", "1", "--older-than", "0 s")
     refused = run(*arguments, typed="n\n")
     assert "expires 2 snapshots (1 to 2)" in refused.stderr
@@ -95,7 +95,7 @@ def test_deleting_the_last_holder_of_a_snapshot_says_that_it_is_final(users: tl.
     users.compact(full=True)
     users.expire_snapshots(older_than="0 s", retain_min=1)
     asked = run(*where, "tag", "delete", "shop.users", "first", typed="n\n")
-    assert "cannot be undone: nothing else holds snapshot 1" in asked.stderr
+    assert "cannot be undone: nothing else keeps snapshot 1" in asked.stderr
     assert users.tags() == {"first": 1}
 
 
@@ -122,7 +122,9 @@ def test_branches_are_made_written_moved_to_and_deleted(
 def test_consumers_are_listed_moved_and_forgotten(users: tl.Table, where: tuple[str, str]) -> None:
     assert answer(*where, "consumers", "shop.users") == []
     moved = answer(*where, "consumers", "shop.users", "--set", "nightly=2")
-    assert moved == [{"consumer_id": "nightly", "next_snapshot_id": 2}]
+    assert [(each["consumer_id"], each["next_snapshot_id"], each["snapshots_behind"]) for each in moved] == [
+        ("nightly", 2, 2)
+    ]
     kept = answer(*where, "expire", "shop.users", "--retain-min", "1", "--older-than", "0 s")
     assert kept["snapshot_ids"] == [1]
     assert answer(*where, "consumers", "shop.users", "--forget", "nightly") == []
@@ -136,7 +138,7 @@ def test_options_are_set_and_unset(users: tl.Table, where: tuple[str, str]) -> N
 
 
 def test_an_option_that_nobody_knows_is_a_warning_in_plain_words(tmp_path: Path, users: tl.Table) -> None:
-    from unit.cli.kit import shell
+    from kit.command_line import shell
 
     done = shell("-w", "small", "options", "shop.users", "--set", "bucketts=3", cwd=tmp_path)
     assert done.returncode == 0

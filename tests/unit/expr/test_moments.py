@@ -20,8 +20,8 @@ from tidelake.expr.parse import parse_where
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.render import to_sql
 from tidelake.expr.simplify import literals, simplify
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 
 UTC = dt.UTC
 TEXT = "2026-01-02 03:04:05.123456789"

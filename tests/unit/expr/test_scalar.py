@@ -31,7 +31,7 @@ from tidelake.expr import (
 from tidelake.expr.evaluate import evaluate_scalar, matches, truth
 from tidelake.expr.functions import FUNCTIONS
 from tidelake.expr.render import to_sql
-from tidelake.spec.types import DecimalType
+from tidelake.spec.types.data_types import DecimalType
 
 UTC = dt.UTC
 

@@ -36,7 +36,7 @@ from tidelake.expr import (
 )
 from tidelake.expr.prune import Bounds, like_prefix, may_match
 from tidelake.expr.simplify import conjuncts, literals, restrict, simplify, substitute
-from tidelake.spec.types import DATE, DOUBLE, INT, STRING, Root, TimeType
+from tidelake.spec.types.data_types import DATE, DOUBLE, INT, STRING, Root, TimeType
 
 DAY = dt.date(2024, 1, 1)
 A, B, C = col("a") == 1, col("b") == 2, col("c") == 3

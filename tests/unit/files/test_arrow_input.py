@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from file_samples import make_batch, make_fields, read, write
+from kit.file_samples import make_batch, make_fields, read, write
 from tidelake.errors import FormatError
-from tidelake.files import parquet_read
 from tidelake.files.arrow_input import copy_ranges, open_natively
+from tidelake.files.parquet import read as parquet_read
 from tidelake.files.ranges import GAP_BYTES, join_ranges
 from tidelake.io.fileio import BytesFile
 from tidelake.io.local import LocalFileIO

@@ -8,9 +8,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from file_samples import make_fields, read
+from kit.file_samples import make_fields, read
 from tidelake.errors import FormatError
-from tidelake.files.read import row_count_of
+from tidelake.files.read.data_file import row_count_of
 from tidelake.io import MemoryFileIO
 
 RECORD = {

@@ -1,4 +1,4 @@
-"""Rows below a null ROW: nobody sees them, and no writer or reader stumbles over them."""
+"""Rows below a null ROW: readers do not see them, and writers must not fail on them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from file_samples import make_batch, make_fields, read, write
+from kit.file_samples import make_batch, make_fields, read, write
 from tidelake.errors import InvalidInputError
-from tidelake.files.hidden import settle
+from tidelake.files.hidden import clear_hidden_values
 from tidelake.files.options import FORMATS
-from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.spec.types.arrow_types import row_to_arrow
 
 REQUIRED = {
     "number": "ROW<x INT NOT NULL>",
@@ -72,7 +72,7 @@ def test_values_that_lie_below_a_null_row_are_neither_stored_nor_converted(kind:
     values = pa.StructArray.from_arrays(members, fields=list(kind_of), mask=pa.array([False, True, False]))
     io, path, _ = write(pa.RecordBatch.from_arrays([values], schema=row_to_arrow(fields)), fields, kind)
     assert b"hidden" not in io.read(path)
-    # The text behind the null is no number, and nobody asks for it.
+    # The hidden text below the null is not a number, and is not read.
     later = make_fields({"v": "ROW<s INT NOT NULL, l ARRAY<STRING NOT NULL> NOT NULL, n INT>"})
     rows = read(io, path, fields, later).to_pylist()
     assert rows == [{"v": {"s": 1, "l": ["a"], "n": 1}}, {"v": None}, {"v": {"s": 3, "l": [], "n": None}}]
@@ -91,8 +91,8 @@ def test_a_null_that_can_be_seen_is_still_refused() -> None:
 def test_what_hides_nothing_is_not_copied() -> None:
     field = pa.field("v", pa.struct([pa.field("x", pa.list_(pa.int32()))]))
     array = pa.array([{"x": [1]}, {"x": None}], field.type)
-    assert settle(array, field) is array
-    assert settle(pa.array([None, {"x": [2]}], field.type), field).to_pylist() == [None, {"x": [2]}]
+    assert clear_hidden_values(array, field) is array
+    assert clear_hidden_values(pa.array([None, {"x": [2]}], field.type), field).to_pylist() == [None, {"x": [2]}]
 
 
 def test_an_avro_file_of_one_row_column_is_read() -> None:

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from file_samples import make_batch, make_fields, write
+from kit.file_samples import make_batch, make_fields, write
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.options import FileOptions, codec_of, extension_of, format_of
 from tidelake.io import MemoryFileIO
-from tidelake.spec.stats_modes import COUNTS, FULL, KEY_MODE, NONE, parse_stats_mode
+from tidelake.spec.stats.stats_modes import COUNTS, FULL, KEY_MODE, NONE, parse_stats_mode
 
 
 def test_defaults_are_those_of_the_format() -> None:
@@ -73,7 +73,7 @@ def test_statistics_modes_follow_column_key_and_position() -> None:
         ("data-1-0.avro.gz", "avro"),
     ],
 )
-def test_the_name_of_a_file_tells_its_format(name: str, kind: str) -> None:
+def test_the_name_of_a_file_shows_its_format(name: str, kind: str) -> None:
     assert format_of(name) == kind
 
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from counted import CountedFileIO
-from file_samples import make_fields, read, write
+from kit.counting_io import CountedFileIO
+from kit.file_samples import make_fields, read, write
 from tidelake.errors import FormatError
 from tidelake.expr import col
-from tidelake.files.parquet_footer import open_footer, seal_text
-from tidelake.files.parquet_pages import Pages, spread, taken
+from tidelake.files.parquet.footer import open_footer, seal_text
+from tidelake.files.parquet.pages import Pages, estimate_page_share, locate_rows
 from tidelake.io import MemoryFileIO
-from tidelake.spec.arrow_types import row_to_arrow
+from tidelake.spec.types.arrow_types import row_to_arrow
 
 ROWS = 150_000
 FIELDS = make_fields(
@@ -79,7 +79,7 @@ PLACES = {
 def test_rows_by_their_places_are_those_of_the_whole_file(stored, places, fields) -> None:
     io, path = stored
     expected = pa.Table.from_batches([BATCH]).take(pa.array(places)).select([field.name for field in fields])
-    found = read(io, path, FIELDS, fields, only=np.array(places, np.int64), row_numbers=True)
+    found = read(io, path, FIELDS, fields, only=np.array(places, np.int64), positions=True)
     assert found.drop_columns(["_ROW_NUMBER"]).equals(expected.cast(row_to_arrow(fields)))
     assert found["_ROW_NUMBER"].to_pylist() == places
 
@@ -108,7 +108,7 @@ def _between(low: int, high: int) -> Any:
 def test_deleted_rows_are_not_taken(stored) -> None:
     io, path = stored
     only, skip = np.array([5, 6, 90_000]), np.array([6, 7])
-    assert read(io, path, FIELDS, FIELDS[:1], only=only, skip=skip)["id"].to_pylist() == [5, 90_000]
+    assert read(io, path, FIELDS, FIELDS[:1], only=only, deleted=skip)["id"].to_pylist() == [5, 90_000]
 
 
 def test_many_rows_are_read_as_ever(stored) -> None:
@@ -206,7 +206,7 @@ def test_bounds_of_pages_are_left_out_where_readers_would_be_misled() -> None:
 def test_a_seal_from_before_there_was_a_page_index_is_still_known(stored) -> None:
     import re
 
-    from tidelake.files import parquet_footer
+    from tidelake.files.parquet import footer as parquet_footer
 
     assert re.fullmatch(parquet_footer._SEAL, b"crc32=0123abcd nan=1,2")
     assert re.fullmatch(parquet_footer._SEAL, seal_text([]))
@@ -220,12 +220,12 @@ def test_places_among_chosen_pages() -> None:
     pages = Pages(4, np.array([4, 14, 24]), np.array([10, 10, 10]), np.array([0, 100, 150]), 400)
     assert pages.counts.tolist() == [100, 50, 250]
     rows = np.array([3, 150, 399])
-    assert pages.holding(rows).tolist() == [0, 2]
+    assert pages.find_pages(rows).tolist() == [0, 2]
     assert pages.share(rows) == (20, 30)
-    assert taken(pages.firsts[[0, 2]], pages.counts[[0, 2]], rows).tolist() == [3, 100, 349]
+    assert locate_rows(pages.firsts[[0, 2]], pages.counts[[0, 2]], rows).tolist() == [3, 100, 349]
 
 
 def test_wide_rows_make_small_pages() -> None:
     rows = np.array([5, 9_000])
-    assert spread(rows, row_count=10_000, byte_count=10_000) == 1
-    assert spread(rows, row_count=10_000, byte_count=100 << 20) < 0.1
+    assert estimate_page_share(rows, row_count=10_000, byte_count=10_000) == 1
+    assert estimate_page_share(rows, row_count=10_000, byte_count=100 << 20) < 0.1

@@ -12,14 +12,14 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from file_samples import make_batch, make_fields, read, same_table, write
+from kit.file_samples import make_batch, make_fields, read, read_batches, same_table, write
 from tidelake.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tidelake.expr import Predicate, col
 from tidelake.files.options import FORMATS
-from tidelake.files.read import ROW_NUMBER, read_file, row_count_of
+from tidelake.files.read.data_file import ROW_NUMBER, row_count_of
 from tidelake.io import MemoryFileIO
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field, RowType
+from tidelake.spec.types.data_types import Field, RowType
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing import Fault, FaultyFileIO, TracingFileIO
 
 
@@ -109,10 +109,10 @@ def test_a_zone_stands_between_wall_clocks_and_instants() -> None:
 def test_rows_are_counted_without_reading_a_column(kind: str) -> None:
     fields = make_fields({"a": "INT", "b": "STRING"})
     io, path, _ = write(make_batch([{"a": n} for n in range(1000)], fields), fields, kind)
-    batches = list(read_file(io, path, format=kind, file_fields=fields, read_fields=(), batch_rows=300))
+    batches = list(read_batches(io, path, fields, (), batch_rows=300))
     assert [batch.num_rows for batch in batches] == [300, 300, 300, 100]
     assert row_count_of(io, path, format=kind) == 1000
-    numbers = read(io, path, fields, (), row_numbers=True)
+    numbers = read(io, path, fields, (), positions=True)
     assert numbers.to_pydict() == {ROW_NUMBER: list(range(1000))}
 
 
@@ -292,21 +292,21 @@ def test_deleted_rows_do_not_come_out_and_numbers_stay(kind: str) -> None:
     gone[[0, 5, 999]] = True
     gone[100:300] = True
     skip = np.flatnonzero(gone)
-    found = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=skip, batch_rows=64)
+    found = read(io, path, MIXED, MIXED[:1], positions=True, deleted=skip, batch_rows=64)
     assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == np.flatnonzero(~gone).tolist()
-    assert read(io, path, MIXED, MIXED[:1], skip=skip[:0]).num_rows == 1000
-    assert read(io, path, MIXED, MIXED[:1], skip=np.arange(1000)).num_rows == 0
-    filtered = read(io, path, MIXED, MIXED[:1], row_numbers=True, skip=skip, where=col("id") >= 290)
+    assert read(io, path, MIXED, MIXED[:1], deleted=skip[:0]).num_rows == 1000
+    assert read(io, path, MIXED, MIXED[:1], deleted=np.arange(1000)).num_rows == 0
+    filtered = read(io, path, MIXED, MIXED[:1], positions=True, deleted=skip, where=col("id") >= 290)
     assert filtered["id"].to_pylist() == filtered[ROW_NUMBER].to_pylist() == list(range(300, 999))
     for wrong in ([1000], [-1, 3]):
         with pytest.raises(InvalidInputError, match="does not have"):
-            read(io, path, MIXED, skip=np.array(wrong))
+            read(io, path, MIXED, deleted=np.array(wrong))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_batches_are_no_larger_than_asked_and_in_order(kind: str) -> None:
     io, path, _ = write(mixed(), MIXED, kind)
-    batches = list(read_file(io, path, format=kind, file_fields=MIXED, read_fields=MIXED[:1], batch_rows=64))
+    batches = list(read_batches(io, path, MIXED, MIXED[:1], batch_rows=64))
     assert max(batch.num_rows for batch in batches) <= 64
     assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(1000))
 
@@ -348,9 +348,7 @@ def test_a_dictionary_that_ran_over_in_the_middle_of_a_file_is_read_whole() -> N
     io = MemoryFileIO()
     io.write("a.parquet", sink.getvalue().to_pybytes())
     fields = (field(0, "t", "STRING"),)
-    batches = list(
-        read_file(io, "a.parquet", format="parquet", file_fields=fields, read_fields=fields, dictionaries={"t"})
-    )
+    batches = list(read_batches(io, "a.parquet", fields, fields, dictionaries={"t"}))
     assert {batch.schema.types[0] for batch in batches} == {pa.dictionary(pa.int32(), pa.string())}
     assert [text for batch in batches for text in batch.column(0).to_pylist()] == texts
 
@@ -384,20 +382,10 @@ def test_a_stream_gives_the_same_rows_batch_by_batch(skipping: bool) -> None:
     io, path, _ = write(batch, fields, "parquet")
     skip = np.arange(0, 5000, 3) if skipping else None
     sizes = []
-    wanted = read(io, path, fields, skip=skip)
+    wanted = read(io, path, fields, deleted=skip)
     for names in ((), ("shop",)):
         batches = list(
-            read_file(
-                io,
-                path,
-                format="parquet",
-                file_fields=fields,
-                read_fields=fields,
-                batch_rows=700,
-                skip=skip,
-                stream=True,
-                dictionaries=names,
-            )
+            read_batches(io, path, fields, fields, batch_rows=700, deleted=skip, stream=True, dictionaries=names)
         )
         sizes.append([each.num_rows for each in batches])
         assert [row for each in batches for row in each.to_pylist()] == wanted.to_pylist()
@@ -450,12 +438,12 @@ def test_parquet_without_field_ids_and_with_an_arrow_schema_is_read() -> None:
 
 def test_a_row_group_of_several_gigabytes_would_be_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     io, path, _ = write(mixed(), MIXED, "parquet")
-    monkeypatch.setattr("tidelake.files.parquet_read._TABLE_BYTES_MAX", 10)
+    monkeypatch.setattr("tidelake.files.parquet.read._TABLE_BYTES_MAX", 10)
     assert same_table(read(io, path, MIXED, batch_rows=70), pa.Table.from_batches(mixed()).combine_chunks())
-    numbers = read(io, path, MIXED, MIXED[:1], batch_rows=70, row_numbers=True)
+    numbers = read(io, path, MIXED, MIXED[:1], batch_rows=70, positions=True)
     assert numbers["id"].to_pylist() == numbers[ROW_NUMBER].to_pylist() == list(range(1000))
     gone = np.arange(500, 1000)
-    found = read(io, path, MIXED, MIXED[:1], where=col("d") > 100.0, skip=gone, batch_rows=70, row_numbers=True)
+    found = read(io, path, MIXED, MIXED[:1], where=col("d") > 100.0, deleted=gone, batch_rows=70, positions=True)
     assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == [n for n in range(500) if n > 300 or n % 11 == 0]
 
 
@@ -537,7 +525,7 @@ def test_an_iterator_that_is_dropped_closes_its_file() -> None:
             return opened[-1]
 
     io, path, _ = write(mixed(), MIXED, "parquet", io=Watching(), flush=True)
-    batches = read_file(io, path, format="parquet", file_fields=MIXED, read_fields=MIXED)
+    batches = read_batches(io, path, MIXED, MIXED)
     assert not opened
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -567,11 +555,11 @@ def test_avro_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = make_fields({"id": "INT NOT NULL", "s": "STRING"})
     rows = [{"id": n, "s": "x" * 3000} for n in range(1000)]
     io, path, _ = write(make_batch(rows, fields), fields, "avro")
-    monkeypatch.setattr("tidelake.files.avro_read._PIECE_BYTES", 300_000)
-    sizes = [batch.num_rows for batch in read_file(io, path, format="avro", file_fields=fields, read_fields=fields)]
+    monkeypatch.setattr("tidelake.files.avro.read._PIECE_BYTES", 300_000)
+    sizes = [batch.num_rows for batch in read_batches(io, path, fields, fields)]
     assert sum(sizes) == 1000
     assert len(sizes) > 3
-    found = read(io, path, fields, fields[:1], row_numbers=True, where=col("id") >= 990)
+    found = read(io, path, fields, fields[:1], positions=True, where=col("id") >= 990)
     assert found["id"].to_pylist() == found[ROW_NUMBER].to_pylist() == list(range(990, 1000))
 
 
@@ -587,11 +575,7 @@ def test_the_parts_of_a_file_together_are_the_file(kind: str, parts: int) -> Non
     where = col("a") >= 100
     found = [
         pa.Table.from_batches(
-            list(
-                read_file(
-                    io, path, format=kind, file_fields=fields, read_fields=fields, where=where, share=(part, parts)
-                )
-            ),
+            list(read_batches(io, path, fields, fields, where=where, share=(part, parts))),
             schema=rows.schema,
         )
         for part in range(parts)

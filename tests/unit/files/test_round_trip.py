@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from file_samples import make_batch, make_fields, read, same_table, values_of, write
+from kit.file_samples import make_batch, make_fields, read, same_table, values_of, write
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.options import FORMATS
-from tidelake.files.read import row_count_of
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import Field
+from tidelake.files.read.data_file import row_count_of
+from tidelake.spec.types.data_types import Field
+from tidelake.spec.types.type_codec import parse_type
 
 CASES = [(kind, text) for kind in FORMATS for text in values_of(kind)]
 
@@ -136,12 +136,12 @@ def test_orc_refuses_moments_that_nanoseconds_cannot_hold(value: int) -> None:
 
 def test_avro_refuses_names_it_cannot_spell() -> None:
     fields = (Field(0, "a b", parse_type("INT")),)
-    with pytest.raises(UnsupportedError, match="name of a column"):
+    with pytest.raises(UnsupportedError, match="column name cannot be stored"):
         write(make_batch([{}], fields), fields, "avro")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_columns_with_dots_and_other_odd_names_are_told_apart(kind: str) -> None:
+def test_columns_with_dots_and_other_odd_names_are_distinguished(kind: str) -> None:
     fields = make_fields({"a": "ROW<b INT, c INT>", "a.b": "INT", "ü ö": "INT", "a.b.c": "ROW<d INT>", "": "INT"})
     row = {"a": {"b": 1, "c": 2}, "a.b": 3, "ü ö": 4, "a.b.c": {"d": 5}, "": 6}
     io, path, _ = write(make_batch([row], fields), fields, kind)
@@ -171,7 +171,7 @@ def test_parquet_has_page_checksums_field_ids_and_no_foreign_schema() -> None:
 
 def test_nanoseconds_before_1970_are_read_as_the_reference_writes_them() -> None:
     # The day rounded towards zero and a negative time of day, as the reference does it, and rounded down.
-    from tidelake.files.parquet_types import from_int96, to_int96
+    from tidelake.files.int96 import from_int96, to_int96
 
     nanos = pa.array([-1, -86_400_000_000_001, 5, None], pa.timestamp("ns"))
     assert from_int96(to_int96(nanos), "ns").equals(nanos)
@@ -194,7 +194,7 @@ def test_floats_keep_their_bits() -> None:
 
 
 def test_decimals_of_avro_take_the_fewest_bytes() -> None:
-    from tidelake.files.avro_encode import encode_one
+    from tidelake.files.avro.encode import encode_one
 
     values = [0, 1, -1, 127, 128, -128, -129, 255, 256, 10**37, -(10**37)]
     array = pa.array([Decimal(value) for value in values], pa.decimal128(38, 0))
@@ -206,7 +206,7 @@ def test_decimals_of_avro_take_the_fewest_bytes() -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_value_after_a_null_row_inside_a_row_is_not_lost(kind: str) -> None:
-    # Arrow's ORC writer stored the value that lies below the null in the place of the next one.
+    # Arrow's ORC writer stored the hidden value below the null instead of the next one.
     fields = make_fields(
         {
             "r": "ROW<a ROW<b INT, c ROW<d STRING>>>",

@@ -13,14 +13,14 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from file_samples import make_batch, make_fields, read, values_of, write
+from kit.file_samples import make_batch, make_fields, read, values_of, write
 from tidelake.errors import FormatError, InvalidInputError, StorageError
 from tidelake.files.options import FORMATS, FileOptions
-from tidelake.files.parquet_write import ROW_GROUP_ROWS
-from tidelake.files.write import FileWriter, RollingWriter
+from tidelake.files.parquet.write import ROW_GROUP_ROWS
+from tidelake.files.write.rolling import FileWriter, RollingWriter
 from tidelake.io import FileIO, LocalFileIO, MemoryFileIO
-from tidelake.spec.stats import UNKNOWN, ColumnStats, collect
-from tidelake.spec.stats_modes import FULL, parse_stats_mode
+from tidelake.spec.stats.column_stats import UNKNOWN, ColumnStats, collect
+from tidelake.spec.stats.stats_modes import FULL, parse_stats_mode
 from tidelake.testing import Crash, Fault, FaultyFileIO, UnsyncedFileIO
 
 SIMPLE = make_fields({"id": "INT NOT NULL", "s": "STRING"})
@@ -239,7 +239,7 @@ def test_abort_leaves_nothing(kind: str, tmp_path: Any) -> None:
     several = rolling(io, kind, 10_000)
     for start in range(0, 100_000, 20_000):
         several.write(rows(20_000, start))
-    assert several.written
+    assert several.written_files
     several.abort()
     assert io.list("bucket-0") == []
     with pytest.raises(InvalidInputError, match="closed"):
@@ -325,7 +325,7 @@ def test_after_every_failing_write_a_retry_finds_a_clean_folder(kind: str, fault
         io = FaultyFileIO(MemoryFileIO(), {op.number: fault})
         with pytest.raises(StorageError):
             scenario(io, kind)
-        assert [(fired.name, kind) for fired, kind in io.fired] == [(op.name, fault)]
+        assert [(op_seen.name, kind) for op_seen, kind in io.injected_faults] == [(op.name, fault)]
         assert io.inner.list("") == []
 
 

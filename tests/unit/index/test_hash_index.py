@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tidelake.errors import FormatError
 from tidelake.index.hash_index import decode_hash_index, encode_hash_index
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.types import INT
+from tidelake.spec.rows.binary_hash import hash_rows
+from tidelake.spec.types.data_types import INT
 
 JAVA = bytes.fromhex("5759f99ed206e547564770caee18d2a54fe4bbf0")
 """Written by Apache Paimon for the INT keys 0 to 4."""

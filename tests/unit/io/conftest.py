@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s3_server import BUCKET, moto_s3
+from kit.s3_server import BUCKET, moto_s3
 from tidelake.io import FileIO, LocalFileIO, MemoryFileIO, open_fileio
 from tidelake.testing import UnsyncedFileIO
 

@@ -43,7 +43,7 @@ def test_new_folders_are_durable_before_the_publish(tmp_path: Path) -> None:
     assert ("fsync_dir", str(tmp_path / "lake/db/t/snapshot")) in calls[link:]
 
 
-def test_a_folder_made_by_another_process_is_synced_by_the_first_who_relies_on_it(tmp_path: Path) -> None:
+def test_a_folder_of_another_process_is_synced_before_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "db/t").mkdir(parents=True)
     io, posix = traced(tmp_path)
     io.write("db/t/data", b"x")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from s3_server import BUCKET, ScriptedS3, storage_options
+from kit.s3_server import BUCKET, ScriptedS3, storage_options
 from tidelake.errors import FormatError, InvalidInputError, StorageError
 from tidelake.io import (
     Created,
@@ -130,7 +130,7 @@ def test_the_hint_for_a_store_without_exclusive_creation_names_what_exists(refus
     assert server.objects == {}
 
 
-def test_nobody_listening_is_certain_too() -> None:
+def test_a_refused_connection_is_certain_too() -> None:
     server = ScriptedS3()
     with server.serve() as endpoint:
         options = storage_options(endpoint)
@@ -294,7 +294,7 @@ def test_a_profile_that_there_is_not_is_an_input_error(tmp_path: Path, monkeypat
 def test_no_credentials_found_is_said_as_that(location: str, asked: str, hint: str) -> None:
     io = open_fileio(location, {"account_name": "a"} if location.startswith("az") else {"skip_signature": True})
     assert isinstance(io, ObjectStoreFileIO)
-    error = io._failed(OSError(asked), "object could not be read", "f")
+    error = io._storage_error(OSError(asked), "object could not be read", "f")
     assert isinstance(error, StorageError)
     assert error.code == "no-credentials"
     assert str(error).startswith("no credentials found")

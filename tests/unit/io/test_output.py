@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from s3_server import BUCKET
+from kit.s3_server import BUCKET
 from tidelake.errors import InvalidInputError, StorageError
 from tidelake.io import FileIO, LocalFileIO, MemoryFileIO, open_fileio
 from tidelake.io.posix import RealPosix

@@ -98,7 +98,7 @@ def test_every_door_has_the_gate(fileio: FileIO, entry: str) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside the lake that nobody may touch."""
+    """A folder beside the lake that no call may touch."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret").write_bytes(b"secret")
@@ -181,7 +181,7 @@ def test_writing_never_goes_through_a_link(lake: LocalFileIO, outside: Path, tmp
     assert picture(outside) == before
 
 
-def test_a_listing_shows_a_link_as_a_file_so_that_nobody_walks_into_it(
+def test_a_listing_shows_a_link_as_a_file_so_that_no_walk_follows_it(
     lake: LocalFileIO, outside: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "lake/table/link").symlink_to(outside)

@@ -81,7 +81,7 @@ def test_an_empty_folder_is_in_the_way_too(movable: FileIO) -> None:
     assert holds(movable, "a")
 
 
-def test_what_is_no_folder_is_not_moved(movable: FileIO) -> None:
+def test_what_is_not_a_folder_is_not_moved(movable: FileIO) -> None:
     movable.write("file", b"")
     for source in ("missing", "file"):
         with pytest.raises(NotFoundError):
@@ -149,7 +149,7 @@ def test_a_file_system_that_cannot_promise_to_replace_nothing_moves_too(tmp_path
     assert caught.value.code == "file-exists"
 
 
-def test_a_lost_reply_to_a_rename_that_happened_is_no_failure(tmp_path: Path) -> None:
+def test_a_lost_reply_to_a_rename_that_happened_is_not_a_failure(tmp_path: Path) -> None:
     io = local(tmp_path, PosixFault("rename_noreplace", errno.EEXIST, after=True))
     fill(io, "a")
     io.rename_dir("a", "b")

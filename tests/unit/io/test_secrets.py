@@ -52,7 +52,7 @@ def test_plain_options_stay_readable(key: str) -> None:
     assert wrap({key: "value"}) == {key: "value"}
 
 
-def test_a_switch_is_no_secret() -> None:
+def test_a_boolean_is_not_a_secret() -> None:
     assert wrap({"skip_signature": True}) == {"skip_signature": True}
     assert redact({"skip_signature": True}) == {"skip_signature": "True"}
 

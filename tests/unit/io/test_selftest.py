@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from s3_server import ScriptedS3, storage_options
+from kit.s3_server import ScriptedS3, storage_options
 from tidelake.errors import StorageError
 from tidelake.io import Created, FileIO, LocalFileIO, MemoryFileIO, Outcome, SystemClock, Unknown, open_fileio, selftest
 from tidelake.io.selftest import probe_create_exclusive
@@ -68,7 +68,7 @@ class Replaced(MemoryFileIO):
 
 
 class Flatterer(MemoryFileIO):
-    """One file, and everybody is told that it is theirs."""
+    """A storage that reports success to every writer of a file."""
 
     def create_exclusive(self, path: str, data: bytes) -> Outcome:
         super().create_exclusive(path, data)
@@ -107,7 +107,7 @@ def test_a_store_that_ignores_the_condition_is_found_out() -> None:
 def test_a_lost_answer_does_not_condemn_the_storage() -> None:
     io = FaultyFileIO(MemoryFileIO(), lambda op: Fault.AFTER if op.number == 1 else None)
     probe_create_exclusive(io, racers=1, again=True)
-    assert len(io.fired) == 1
+    assert len(io.injected_faults) == 1
 
 
 def test_a_storage_that_never_answers_is_not_trusted() -> None:
@@ -126,7 +126,7 @@ def test_a_failing_storage_raises_its_own_error() -> None:
     assert caught.value.code == "storage"
 
 
-def test_a_process_that_may_start_no_more_threads_is_told_so_and_does_not_wait_for_ever(
+def test_a_process_at_its_thread_limit_gets_an_error_and_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     thread_class, started = selftest.threading.Thread, []

@@ -226,7 +226,7 @@ def test_the_environment_defaults_to_the_machine_and_closes() -> None:
         env.executor.map(str, [1, 2])
 
 
-def test_a_fake_clock_moves_only_when_told() -> None:
+def test_a_fake_clock_moves_only_when_the_test_moves_it() -> None:
     clock = FakeClock(now_ms=1_000)
     assert (clock.now_ms(), clock.now_ms(), clock.monotonic()) == (1_000, 1_000, 0.0)
     clock.sleep(1.5)

@@ -55,7 +55,7 @@ def test_a_dictionary_and_plain_texts_are_the_same_keys():
     assert isinstance(numbered, Columns)
     assert isinstance(numbered.arrays[0], Coded)
     assert [key_at(plain, place) for place in range(4)] == [key_at(numbered, place) for place in range(4)]
-    assert plain.joined().equals(numbered.joined())
+    assert plain.join_columns().equals(numbered.join_columns())
     for sorted_parts in (True, False):
         one, other = window([plain, numbered], sorted_parts=sorted_parts)
         assert one.words.tolist() == other.words.tolist()
@@ -69,13 +69,13 @@ def test_a_dictionary_elsewhere_than_in_the_first_column_is_read_as_plain_texts(
     assert alone.encode(table).to_pylist() == [b"b", b"a"]
 
 
-def test_a_null_in_a_dictionary_is_no_key():
+def test_a_null_in_a_dictionary_is_not_a_key():
     column = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), pa.array(["a"]))
     with pytest.raises(InvalidInputError, match="null"):
         CODEC.encode(pa.table({"t": column, "n": pa.array([1, 2], pa.int32())}))
 
 
-def test_keys_whose_words_tie_are_told_apart_by_their_whole():
+def test_keys_with_equal_words_are_compared_as_whole_keys():
     codec = KeyCodec(("t", "s"), (pa.string(), pa.string()))
     tails = [f"{'p' if n < 4 else 'q'}{'x' * 20}{n:03d}" for n in range(6)]
 

@@ -12,9 +12,9 @@ import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.lsm.files import comparable_key, run_files
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.types import (
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -113,6 +113,6 @@ def test_a_null_in_a_key_that_cannot_be_null_is_refused() -> None:
             comparable_key(encode_row([None], [dtype]), [with_nullable(dtype, False)])
 
 
-def test_a_type_without_an_order_is_no_key() -> None:
+def test_a_type_without_an_order_is_not_a_key() -> None:
     with pytest.raises(InvalidInputError, match="no order"):
         comparable_key(b"", [VARIANT])

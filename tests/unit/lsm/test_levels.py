@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from kit.lsm_trees import file, names, tree
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.lsm.levels import build_levels
-from unit.lsm.trees import file, names, tree
 
 
 def test_level_0_is_newest_first_and_levels_above_are_in_key_order() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kit.lsm_trees import MB, file, tree
 from tidelake.lsm.measure import measure
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import PickState
-from unit.lsm.trees import MB, file, tree
 
 DEFAULTS = CompactionOptions()
 
@@ -50,7 +50,7 @@ def test_debt_is_what_the_compactions_that_are_due_rewrite() -> None:
     assert measure(levels, DEFAULTS, now_ms=0, state=PickState()).compaction_debt_bytes == 6
 
 
-def test_debt_of_a_table_that_looks_up_counts_what_lies_on_level_0() -> None:
+def test_debt_of_a_table_with_lookups_includes_level_0() -> None:
     levels = tree(file(1, 9, size=7), file(1, 9, level=5, size=100))
     assert measure(levels, DEFAULTS, now_ms=0, state=PickState()).compaction_debt_bytes == 0
     assert measure(levels, DEFAULTS, now_ms=0, state=PickState(), needs_lookup=True).compaction_debt_bytes == 7

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kit.lsm_trees import Sized, file, names, tree
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import (
     Pick,
@@ -18,7 +19,6 @@ from tidelake.lsm.pick import (
     plan_compaction,
     plan_full_compaction,
 )
-from unit.lsm.trees import Sized, file, names, tree
 
 HOUR_MS = 3_600_000
 DEFAULTS = CompactionOptions()
@@ -230,7 +230,7 @@ def test_a_full_compaction_of_a_flat_tree_rewrites_only_what_has_a_reason() -> N
 
 def test_unset_options_follow_the_trigger() -> None:
     options = CompactionOptions.parse({"num-sorted-run.compaction-trigger": "7"})
-    assert (options.stop_trigger, options.num_levels, options.sort_spill_threshold) == (10, 8, 11)
+    assert (options.stop_trigger, options.num_levels) == (10, 8)
     assert options.lookup_interval is None
     options = CompactionOptions.parse({"num-sorted-run.stop-trigger": "2", "lookup-compact": "GENTLE"})
     assert (options.stop_trigger, options.lookup_interval) == (5, 10)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from kit.lsm_trees import MB, file, names
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import Compaction
 from tidelake.lsm.rewrite import LookupRules, Rewrite, Step, Upgrade, plan_steps
-from unit.lsm.trees import MB, file, names
 
 DEFAULTS = CompactionOptions()
 
@@ -22,7 +22,7 @@ def steps(*files: RunFile, level: int = 5, one_by_one: bool = False, **how: Any)
     return plan_steps(compaction, options, max_level=5, **how)
 
 
-def told(*files: RunFile, **how: Any) -> list[str]:
+def describe_steps(*files: RunFile, **how: Any) -> list[str]:
     """Each step in a word: the names rewritten together, or the name moved and where to."""
     return [
         f"{step.file.name}->{step.level}" if isinstance(step, Upgrade) else "+".join(sorted(names(step.files)))
@@ -43,7 +43,7 @@ def worked_example(**more: Any) -> list[RunFile]:
 
 
 def test_the_worked_example_of_the_format() -> None:
-    assert told(*worked_example()) == ["A+B+C", "D->5", "E+F"]
+    assert describe_steps(*worked_example()) == ["A+B+C", "D->5", "E+F"]
     first, moved, last = steps(*worked_example())
     assert isinstance(first, Rewrite)
     assert [[names(run) for run in section.runs] for section in first.sections] == [[["A"]], [["B"], ["C"]]]
@@ -61,29 +61,31 @@ def test_steps_survive_pickling() -> None:
 def test_a_large_file_with_deletions_is_moved_between_middle_levels_and_rewritten_to_the_lowest() -> None:
     for count in (3, None):
         big = file(1, 9, size=200 * MB, name="a", delete_row_count=count)
-        assert told(big, level=4) == ["a->4"]
-        assert told(big, level=5) == ["a"]
+        assert describe_steps(big, level=4) == ["a->4"]
+        assert describe_steps(big, level=5) == ["a"]
 
 
 def test_a_small_file_that_is_alone_is_moved_not_rewritten() -> None:
-    assert told(file(1, 9, name="a"), level=4) == ["a->4"]
+    assert describe_steps(file(1, 9, name="a"), level=4) == ["a->4"]
     large = file(20, 30, size=200 * MB, name="b", level=5)
-    assert told(file(1, 9, name="a"), large, file(40, 50, name="c")) == ["a->5", "c->5"]
+    assert describe_steps(file(1, 9, name="a"), large, file(40, 50, name="c")) == ["a->5", "c->5"]
 
 
 def test_a_large_file_that_is_already_there_has_no_step() -> None:
-    assert told(file(1, 9, size=200 * MB, name="a", level=5), file(20, 30, size=200 * MB, name="b")) == ["b->5"]
+    assert describe_steps(file(1, 9, size=200 * MB, name="a", level=5), file(20, 30, size=200 * MB, name="b")) == [
+        "b->5"
+    ]
 
 
-def test_files_are_rewritten_when_told_to_or_when_rows_expired() -> None:
+def test_files_are_rewritten_if_forced_or_if_rows_expired() -> None:
     here = file(1, 9, size=200 * MB, name="a", level=5)
-    assert told(here, options=CompactionOptions(force_rewrite_all_files=True)) == ["a"]
-    assert told(here, expired={"a"}) == ["a"]
-    assert told(here, expired={"b"}) == []
+    assert describe_steps(here, options=CompactionOptions(force_rewrite_all_files=True)) == ["a"]
+    assert describe_steps(here, expired={"a"}) == ["a"]
+    assert describe_steps(here, expired={"b"}) == []
 
 
 def test_files_of_a_flat_tree_are_rewritten_one_by_one() -> None:
-    assert told(file(1, 2, level=5, name="a"), file(3, 4, level=5, name="b"), one_by_one=True) == ["a", "b"]
+    assert describe_steps(file(1, 2, level=5, name="a"), file(3, 4, level=5, name="b"), one_by_one=True) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,6 @@ def test_a_file_leaves_level_0_unread_only_where_nothing_below_changes_its_rows(
     rules: LookupRules, level: int, more: dict[str, int], wanted: str
 ) -> None:
     planned = steps(file(1, 9, name="a", **more), level=level, lookup=rules)
-    assert told(file(1, 9, name="a", **more), level=level, lookup=rules) == [wanted]
+    assert describe_steps(file(1, 9, name="a", **more), level=level, lookup=rules) == [wanted]
     moved = [step.watched for step in planned if isinstance(step, Upgrade)]
     assert moved == ([more.get("level", 0) == 0] if "->" in wanted else [])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kit.lsm_trees import MB, file, names
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.sections import partition_files
 from tidelake.ops.scan.keyed import plan_split_groups
 from tidelake.ops.scan.options import SplitOptions
-from unit.lsm.trees import MB, file, names
 
 
 def cut(*files: RunFile) -> list[list[list[str]]]:

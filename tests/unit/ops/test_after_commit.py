@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tidelake as tl
+from kit.command_line import run
 from tidelake.errors import CommitConflictError
 from tidelake.io.memory import MemoryFileIO
 from tidelake.io.posix import RealPosix
-from tidelake.ops.commit.messages import CommitResult
-from tidelake.ops.commit.outcome import follow
-from tidelake.ops.maintain import afterwards
+from tidelake.ops.commit.messages import Committable
+from tidelake.ops.commit.outcome import CommitOutcome
+from tidelake.ops.hooks import after_commit
+from tidelake.ops.hooks.committers import open_committer
 from tidelake.store.snapshots import SnapshotStore
-from unit.cli.kit import run
 
-DONE = CommitResult(snapshot_ids=(7,), rows=1)
+
+def published() -> CommitOutcome:
+    """What is known of a commit that made snapshot 7."""
+    return CommitOutcome([SimpleNamespace(id=7)])
+
+
+def follow(outcome: CommitOutcome, what: str, act) -> CommitOutcome:
+    with outcome.warn_on_failure(what):
+        act()
+    return outcome
 
 
 def failing(error: BaseException):
@@ -29,23 +40,23 @@ def failing(error: BaseException):
 
 @pytest.mark.parametrize("error", [OSError(28, "disk is full"), MemoryError(), ZeroDivisionError("x"), KeyError("k")])
 def test_every_exception_after_a_commit_is_a_warning(error: Exception) -> None:
-    (warning,) = follow(DONE, "expiring snapshots", failing(error)).warnings
+    (warning,) = follow(published(), "expiring snapshots", failing(error)).warnings
     assert warning.startswith("committed, but expiring snapshots failed: ")
     assert (str(error) or type(error).__name__) in warning
 
 
 def test_a_commit_that_made_nothing_raises_what_fails() -> None:
     with pytest.raises(MemoryError):
-        follow(CommitResult(), "anything", failing(MemoryError()))
+        follow(CommitOutcome(), "anything", failing(MemoryError()))
 
 
 def test_another_job_at_the_same_work_is_not_worth_a_warning() -> None:
-    assert follow(DONE, "expiring tags", failing(CommitConflictError("others were faster"))) == DONE
+    assert not follow(published(), "expiring tags", failing(CommitConflictError("others were faster"))).warnings
 
 
 def test_an_interrupt_after_a_commit_names_its_snapshot_once() -> None:
     with pytest.raises(KeyboardInterrupt) as raised:
-        follow(DONE, "a", lambda: follow(DONE, "b", failing(KeyboardInterrupt())))
+        follow(published(), "a", lambda: follow(published(), "b", failing(KeyboardInterrupt())))
     assert raised.value.__notes__ == ["the commit is published as snapshot 7: do not repeat it"]
 
 
@@ -54,7 +65,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tl.Table:
     """A table with one row, whose snapshots cannot expire any more."""
     made = tl.connect(str(tmp_path)).create_table("db.t", {"id": "INT NOT NULL", "n": "INT"}, primary_key=["id"])
     made.write([{"id": 1, "n": 1}])
-    monkeypatch.setattr(afterwards, "plan_expire", failing(RuntimeError("no more room")))
+    monkeypatch.setattr(after_commit, "plan_expire", failing(RuntimeError("no more room")))
     return made
 
 
@@ -144,4 +155,30 @@ def test_where_a_request_may_outlive_an_interrupt_nothing_is_removed(
     assert bool(table.check().orphans) is not synchronous
     assert bool(notes) is not synchronous
     if notes:
-        assert "look whether it is there before repeating the commit" in notes[0]
+        assert "check whether it exists before you repeat the commit" in notes[0]
+
+
+# ------------------------------------------------------------------------------------------------ who runs the hooks
+
+
+def test_whoever_opens_a_committer_gets_what_follows_a_commit(table: tl.Table) -> None:
+    committer = open_committer(table.context)
+    for done in (committer.commit(Committable(messages=tuple(_prepared(table)))), committer.truncate()):
+        assert done.warnings == ("committed, but expiring snapshots failed: no more room",)
+    quiet = open_committer(table.context, expires=False)
+    assert not quiet.commit(Committable(messages=tuple(_prepared(table)))).warnings
+
+
+def test_a_commit_that_makes_no_snapshot_is_followed_by_nothing(table: tl.Table) -> None:
+    first = table.write([{"id": 9, "n": 9}], commit_user="u", identifier=1)
+    again = table.write([{"id": 9, "n": 9}], commit_user="u", identifier=1)
+    assert (len(first.warnings), again.warnings, again.repeated) == (1, (), True)
+
+
+def test_an_interrupt_in_a_hook_names_the_snapshot_and_leaves_its_files(
+    table: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(after_commit, "plan_expire", failing(KeyboardInterrupt()))
+    assert _interrupted_write(table) == ["the commit is published as snapshot 2: do not repeat it"]
+    assert table.count() == 2
+    assert table.check().ok

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.committer import Committer
-from tidelake.spec.bucket import BucketFunction, assign_buckets
-from tidelake.spec.types import INT
+from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.types.data_types import INT
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -22,7 +23,7 @@ COLUMNS = {"id": "INT NOT NULL", "dt": "STRING", "v": "STRING"}
 
 
 def new_lake() -> Lake:
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
 
 
 def new_table(*, partitioned: bool = True, **options: str) -> Table:

@@ -8,15 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import UPDATES, changelog_files, cut_in_two, cut_updates, last_told
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import UPDATES, changelog_files, cut_in_two, cut_updates, last_told
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.expr.parse import parse_where
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.read.binlog import halves, packed
-from tidelake.ops.read.changes import ChangeRequest
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import INT, Field, with_nullable
+from tidelake.ops.read.binlog import halves, pack_updates
+from tidelake.ops.scan.request import ReadRequest, Shape
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import INT, Field, with_nullable
 from tidelake.testing import FakeClock, MemoryFileIO
 
 APART = {"source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"}
@@ -24,7 +25,7 @@ APART = {"source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"
 
 @pytest.fixture
 def lake() -> Lake:
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=5), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=5), SeededIds(1))))
 
 
 def values(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -118,16 +119,17 @@ def test_the_other_ways_to_read_changes_see_both_rows(lake: Lake, producer: str)
 FIELDS = (Field(0, "k", with_nullable(INT, False)), Field(1, "n", INT))
 
 
-def request(where: str | None = None, columns: tuple[str, ...] = ("n",)) -> ChangeRequest:
+def request(where: str | None = None, columns: tuple[str, ...] = ("n",)) -> ReadRequest:
     schema = Schema(id=0, fields=FIELDS, highest_field_id=1, primary_keys=("k",))
-    return ChangeRequest(schema=schema, columns=columns, where=None if where is None else parse_where(where, FIELDS))
+    condition = None if where is None else parse_where(where, FIELDS)
+    return ReadRequest(schema=schema, columns=columns, where=condition, shape=Shape.BINLOG)
 
 
-def changes(asked: ChangeRequest, kinds: list[str], keys: list[int], cut: int) -> Iterator[pa.RecordBatch]:
+def changes(asked: ReadRequest, kinds: list[str], keys: list[int], cut: int) -> Iterator[pa.RecordBatch]:
     read = halves(asked)
     given = {"rowkind": kinds, "k": keys, "n": list(range(len(kinds)))}
     rows = pa.record_batch([pa.array(given[each.name], each.type) for each in read.arrow_schema], read.arrow_schema)
-    return packed([rows.slice(0, cut), rows.slice(cut)], asked)
+    return pack_updates([rows.slice(0, cut), rows.slice(cut)], asked)
 
 
 @pytest.mark.parametrize("cut", range(8))

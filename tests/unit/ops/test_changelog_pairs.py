@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from changelogs import changelog, changelogs, numbered_changelog
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelog, changelogs, numbered_changelog
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
@@ -73,7 +74,7 @@ def allowed(producer: str, vectors: bool, engine: str) -> bool:
 
 def make(producer: str, forced: bool, vectors: bool, options: dict[str, str]) -> Table:
     asked = {"changelog-producer": producer, "force-lookup": forced, "deletion-vectors.enabled": vectors}
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))).create_table(
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))).create_table(
         "d.t",
         COLUMNS,
         primary_key=["k"],

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import changelog, changelog_files, changelogs, numbered_changelog
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelog, changelog_files, changelogs, numbered_changelog
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import StorageError
-from tidelake.files.keyed import KeyedWriter
+from tidelake.files.write.keyed import KeyedWriter
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.committer import Committer
@@ -27,7 +28,7 @@ FEW_RUNS = {"num-sorted-run.compaction-trigger": "100", "num-levels": "6"}
 
 @pytest.fixture
 def make() -> Callable[..., Table]:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
 
     def table(producer: str, columns: dict[str, str] | None = None, **options: str) -> Table:
         given = {key.replace("__", "."): value for key, value in options.items()}
@@ -308,12 +309,12 @@ def test_a_crash_between_the_two_snapshots_tells_of_the_changes_once(make, engin
     writer.write(_batch(table, [(1, 2, "b"), (2, 2, "c")]))
     messages = writer.prepare_commit(7)
     half = [replace(message, compact=CompactIncrement()) for message in messages]
-    Committer(table.store, "u").commit(Committable(messages=tuple(half), identifier=7))
+    Committer(table.context, "u").commit(Committable(messages=tuple(half), identifier=7))
     assert told(table) == [("+I", 1, 1, "a")]
     if repeated:
-        again = Committer(table.store, "u").commit(Committable(messages=tuple(messages), identifier=7))
+        again = Committer(table.context, "u").commit(Committable(messages=tuple(messages), identifier=7))
         assert len(again.snapshot_ids) == 1
-        assert Committer(table.store, "u").commit(Committable(messages=tuple(messages), identifier=7)).repeated
+        assert Committer(table.context, "u").commit(Committable(messages=tuple(messages), identifier=7)).repeated
     put(table, ("+I", 3, 3, "d"))
     changed = [] if engine == "first-row" else [("-U", 1, 1, "a"), ("+U", 1, 2, "b")]
     assert told(table) == [("+I", 1, 1, "a"), *changed, ("+I", 2, 2, "c"), ("+I", 3, 3, "d")]

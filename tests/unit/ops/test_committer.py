@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tidelake as tl
+from kit.small_tables import with_foreign_options
+from kit.verb_samples import added, compacted, day, names, new_file, table
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, DataIncrement
-from tidelake.ops.write.assign import index_state
-from tidelake.spec.index_manifest import DELETION_VECTORS, HASH, DeletionVectorRange, IndexFile
-from unit.ops.kit import with_foreign_options
-from unit.ops.samples import added, compacted, day, names, new_file, table
+from tidelake.ops.placement.assign import index_state
+from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, HASH, DeletionVectorRange, IndexFile
 
 
 def test_an_append_makes_one_snapshot_with_its_counts() -> None:
@@ -157,7 +157,7 @@ class TestOverwrite:
 
     def test_a_file_outside_the_overwritten_partition_is_refused(self) -> None:
         t = table(partitioned=True)
-        with pytest.raises(tl.InvalidInputError, match="another"):
+        with pytest.raises(tl.InvalidInputError, match="outside the partitions"):
             t.new_commit().overwrite([added(new_file(), partition=day("y"))], {"dt": "x"}, dynamic=False)
 
     def test_truncate_deletes_everything_and_says_so(self) -> None:

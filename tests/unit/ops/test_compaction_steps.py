@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import StorageError
 from tidelake.io.env import Env
-from tidelake.ops.compact.buckets import Job
-from tidelake.ops.compact.steps import Gathered, Step, run_step, run_steps
+from tidelake.ops.compact.steps import Step, StepResults, run_step, run_steps
 from tidelake.ops.compact.table import plan_compaction
+from tidelake.ops.context import TableContext
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -22,7 +23,9 @@ COLUMNS = {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "v": "STRING"}
 def make(key: list[str]) -> Table:
     env = Env(MemoryFileIO(), clock=FakeClock(tick_ms=1))
     options = {"write-only": "true", **({"bucket": "2"} if key else {})}
-    table = Lake(env).create_table("d.t", COLUMNS, primary_key=key, partition_by=["dt"], options=options)
+    table = Lake(FileSystemCatalog(env)).create_table(
+        "d.t", COLUMNS, primary_key=key, partition_by=["dt"], options=options
+    )
     for turn in range(3):
         table.write([{"k": number, "dt": dt, "v": str(turn)} for dt in "ab" for number in range(20)])
     return table
@@ -40,7 +43,7 @@ class Elsewhere:
     def __init__(self, fails_at: int | None = None) -> None:
         self.fails_at, self.begun = fails_at, 0
 
-    def carry_out(self, job: Job, steps: Sequence[Step], gathered: Gathered) -> None:
+    def run(self, job: TableContext, steps: Sequence[Step], results: StepResults) -> None:
         def work(number: int) -> dict[int, object]:
             self.begun += 1
             if number == self.fails_at:
@@ -50,7 +53,7 @@ class Elsewhere:
         errors = []
         for number in reversed(range(len(steps))):
             try:
-                gathered.attempt(lambda number=number: work(number))
+                results.attempt(lambda number=number: work(number))
             except StorageError as error:
                 errors.append(error)
         if errors:
@@ -60,7 +63,7 @@ class Elsewhere:
 @pytest.mark.parametrize("key", [["k", "dt"], []])
 def test_messages_are_in_the_order_of_the_steps_whoever_carries_them_out(key: list[str]) -> None:
     table = make(key)
-    job = table._job()
+    job = table.context
     steps = plan_compaction(job, full=True).rewrites
     messages = run_steps(job, steps, Elsewhere())
     assert [(each.partition, each.bucket) for each in messages] == [
@@ -78,22 +81,22 @@ def test_after_a_failure_no_step_is_begun_and_what_was_made_is_removed(key: list
     there, count = data_paths(table), 4 if key else 2
     elsewhere = Elsewhere(fails_at=count - 2)
     with pytest.raises(StorageError):
-        run_steps(table._job(), plan_compaction(table._job(), full=True).rewrites, elsewhere)
+        run_steps(table.context, plan_compaction(table.context, full=True).rewrites, elsewhere)
     assert elsewhere.begun == 2
     assert data_paths(table) == there
 
 
 def test_a_step_that_ends_after_another_failed_is_removed_too() -> None:
     table = make(["k", "dt"])
-    job, there = table._job(), data_paths(table)
+    job, there = table.context, data_paths(table)
     steps = plan_compaction(job, full=True).rewrites
-    gathered = Gathered(job, len(steps), None)
+    results = StepResults(job, len(steps), None)
 
     def late() -> dict[int, object]:
         message = run_step(job, steps[0])
-        gathered.stop()
+        results.stop()
         return {0: message}
 
-    gathered.attempt(late)
-    assert gathered.made == {}
+    results.attempt(late)
+    assert results.made == {}
     assert data_paths(table) == there

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
@@ -21,7 +22,8 @@ from tidelake.ops.commit.changes import IndexChange
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, Committable
 from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.spec.index_manifest import IndexEntry
+from tidelake.ops.write.opening import make_rebaser
+from tidelake.spec.manifests.index_manifest import IndexEntry
 from tidelake.table import Table, load_table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -51,7 +53,7 @@ BEFORE: Job = (("a", 3, 3, 3), ("b", 9, 9, 9), ("b", 1, 1, 1))
 
 
 def create(mode: str, engine: str, **options: str) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     given = {**MODES[mode], **ENGINES[engine], "merge-engine": engine}
     given |= {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
     keys = ["k"] if mode == "key-dynamic" else ["p", "k"]
@@ -262,8 +264,8 @@ def test_files_of_an_older_schema_move_as_they_are() -> None:
 
 def commit_carelessly(table: Table, messages: Sequence[CommitMessage]) -> None:
     """Commit without a look at where the keys are."""
-    rebaser = table._target().rebaser()
-    committer = Committer(table.store, "careless", rebaser=rebaser, options=table.options)
+    rebaser = make_rebaser(table.context)
+    committer = Committer(table.context, "careless", rebaser=rebaser)
     committer.commit(Committable(messages=tuple(messages)))
 
 
@@ -313,7 +315,7 @@ def test_a_check_finds_a_key_that_is_in_two_partitions() -> None:
     for messages in [prepared(another_job(table, 50 + number), job) for number, job in enumerate(JOBS)]:
         commit_carelessly(table, messages)
     assert table.check().ok
-    assert any("in two places" in each.message for each in table.check(deep=True).errors)
+    assert any("in two buckets" in each.message for each in table.check(deep=True).errors)
 
 
 def test_a_check_finds_rows_in_a_bucket_that_is_not_theirs() -> None:

@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from counted import CountedFileIO
-from tidelake.catalog.filesystem import Lake
+from kit.counting_io import CountedFileIO
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.write import cross_partition
-from tidelake.ops.write.assign import Assigner
-from tidelake.ops.write.cross_partition import MovingKeys
-from tidelake.ops.write.key_index import Digester, Digests, KeyIndex, Layer, sorted_layer
+from tidelake.ops.placement import cross_partition
+from tidelake.ops.placement.assign import Assigner
+from tidelake.ops.placement.cross_partition import MovingKeys
+from tidelake.ops.placement.key_index import Digester, Digests, KeyIndex, Layer, sorted_layer
 from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.spec.types import BIGINT, STRING
+from tidelake.spec.types.data_types import BIGINT, STRING
 from tidelake.table import Table, load_table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -29,7 +30,7 @@ COLUMNS = {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"}
 
 def create(clock: FakeClock | None = None, **options: str) -> Table:
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    lake = Lake(Env(MemoryFileIO(), clock or FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock or FakeClock(1_000, tick_ms=1), SeededIds(1))))
     return lake.create_table("d.t", COLUMNS, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1", **given})
 
 
@@ -112,7 +113,7 @@ def test_a_delete_takes_the_key_away_wherever_it_is() -> None:
 
 
 def test_keys_with_partition_columns_in_them_are_told_apart() -> None:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     columns = {"c": "STRING NOT NULL", "dt": "STRING NOT NULL", "id": "INT NOT NULL"}
     table = lake.create_table("d.t", columns, primary_key=["c", "id"], partition_by=["c", "dt"])
     table.write([{"c": "x", "dt": "1", "id": 1}, {"c": "y", "dt": "1", "id": 1}])
@@ -180,7 +181,7 @@ def test_a_long_lived_writer_reads_the_keys_once_unless_another_job_writes(monke
     table.write(rows(("a", 0, "x")))
     loads: list[int] = []
     known = cross_partition.key_splits
-    monkeypatch.setattr(cross_partition, "key_splits", lambda *given: loads.append(given[3].id) or known(*given))
+    monkeypatch.setattr(cross_partition, "key_splits", lambda *given: loads.append(given[1].id) or known(*given))
     writer, commit = table.new_write("job"), table.new_commit("job")
     for number in range(1, 4):
         writer.write(rows(("abc"[number - 1], 0, str(number)), ("a", number, "x")))
@@ -293,7 +294,7 @@ def digests(numbers: Any) -> Digests:
 
 @pytest.mark.parametrize("limit", [1, 1 << 30], ids=["on disk", "in memory"])
 def test_the_index_tells_the_newest_place_of_every_key(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelake.ops.write.key_index._CHUNK_KEYS", 100)
+    monkeypatch.setattr("tidelake.ops.placement.key_index._CHUNK_KEYS", 100)
     index = KeyIndex(limit)
     base = digests(range(1000))
     assert (
@@ -331,7 +332,7 @@ def test_keys_that_are_loaded_twice_come_back() -> None:
 def test_digests_of_texts_and_of_several_columns_differ() -> None:
     digester = Digester(("a", "b"), (STRING, STRING), (1, 2))
     found = digester.digests(pa.record_batch({"a": ["x", "xy", "x", "x" * 50], "b": ["yz", "z", "yz", ""]}))
-    firsts, numbers = found.grouped()
+    firsts, numbers = found.group_keys()
     assert len(firsts) == 3
     assert numbers[0] == numbers[2]
 
@@ -343,13 +344,11 @@ def test_an_owner_fills_its_own_buckets_and_those_that_keys_live_in() -> None:
     table = create(dynamic_bucket__target_row_num="2")
     table.write(rows(*(("a", number, "x") for number in range(5))))
     latest = table.latest_snapshot()
-    splits = cross_partition.key_splits(table.store, table.paths, table.options, latest)
-    known = list(cross_partition.read_keys(table.store, table.options, splits))
+    splits = cross_partition.key_splits(table.context, latest)
+    known = list(cross_partition.read_keys(table.context, splits))
     assert sorted({bucket for _, bucket, _ in known}) == [0, 1, 2]
     owner = MovingKeys(
-        table.store,
-        table.paths,
-        table.options,
+        table.context,
         None,
         assigner=Assigner(id=1, assigners=2, channels=2),
         known=iter(known),
@@ -364,7 +363,7 @@ def test_an_owner_fills_its_own_buckets_and_those_that_keys_live_in() -> None:
 
 def test_rows_that_others_have_settled_are_written_as_they_are() -> None:
     table = create()
-    writer = KeyedTableWriter(table.store, table.paths, table.options, base_id=0)
+    writer = KeyedTableWriter(table.context, base_id=0)
     batch = pa.RecordBatch.from_pylist(rows(("a", 1, "x"), ("b", 1, "x"), ("a", 2, "x")))
     writer.write(batch, None, np.array([4, 0, 7]))
     assert sorted(bucket for _, bucket in writer.places) == [0, 4, 7]
@@ -378,7 +377,7 @@ def test_rows_that_others_have_settled_are_written_as_they_are() -> None:
 
 def many(io: CountedFileIO, **options: str) -> Table:
     """Twenty partitions with keys of their own, and the storage counts from here on."""
-    lake = Lake(Env(io, FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(io, FakeClock(1_000, tick_ms=1), SeededIds(1))))
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
     table = lake.create_table(
         "d.t", COLUMNS, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1", **given}
@@ -537,7 +536,7 @@ def test_a_key_that_is_twice_in_the_table_can_be_deleted_and_is_not_moved() -> N
 
 
 def test_rows_without_a_partition_are_found_and_come_back() -> None:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     table = lake.create_table(
         "d.t", {**COLUMNS, "dt": "STRING"}, primary_key=["id"], partition_by=["dt"], options={"bucket": "-1"}
     )

@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.ops.compact.buckets import Choice
-from tidelake.ops.compact.dedicated import DedicatedCompaction, Desk, Round
+from tidelake.ops.compact.dedicated import DedicatedCompaction, Round, TableToCompact
 from tidelake.table import Table
-from tidelake.testing import FakeClock, MemoryFileIO, TracingFileIO
+from tidelake.testing import FakeClock, FaultyFileIO, MemoryFileIO, Op, TracingFileIO
 
 COLUMNS = {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "v": "BIGINT"}
 
@@ -23,7 +24,9 @@ COLUMNS = {"k": "INT NOT NULL", "dt": "STRING NOT NULL", "v": "BIGINT"}
 def make(io: object = None, **options: str) -> Table:
     env = Env(io or MemoryFileIO(), clock=FakeClock(tick_ms=1))
     given = {"bucket": "2", "write-only": "true", **options}
-    return Lake(env).create_table("d.t", COLUMNS, primary_key=["k", "dt"], partition_by=["dt"], options=given)
+    return Lake(FileSystemCatalog(env)).create_table(
+        "d.t", COLUMNS, primary_key=["k", "dt"], partition_by=["dt"], options=given
+    )
 
 
 def write(table: Table, turn: int, *, partitions: str = "a", keys: int = 20) -> None:
@@ -34,9 +37,9 @@ def job(table: Table, choice: Choice | None = None) -> DedicatedCompaction:
     """The job itself, to be led round by round."""
     user = "compactor"
 
-    def desk() -> Desk:
-        opened = table._compacting()
-        return Desk(opened._job(), opened._committer(user), lambda result: result)
+    def desk() -> TableToCompact:
+        opened = table._newest()
+        return TableToCompact(opened.context, opened._committer(user, expires=True))
 
     return DedicatedCompaction(desk, choice or Choice())
 
@@ -66,6 +69,30 @@ def kinds(table: Table) -> list[tuple[str, bool]]:
 
 
 # ------------------------------------------------------------------------------------------------ following
+
+
+def test_a_snapshot_that_expires_while_its_changes_are_read_does_not_end_the_job() -> None:
+    memory = MemoryFileIO()
+    armed: list[bool] = []
+
+    def expire_all(op: Op) -> None:
+        if armed and op.name == "read" and "/manifest/manifest-list-" in op.path:
+            armed.clear()
+            other = Lake(FileSystemCatalog(Env(memory, clock=FakeClock(tick_ms=1)))).table("d.t")
+            write(other, 3)
+            other.expire_snapshots(retain_max=1, retain_min=1)
+
+    table = make(FaultyFileIO(memory, expire_all))
+    compaction = job(table)
+    write(table, 1)
+    compaction.round()
+    write(table, 2)
+    armed.append(True)
+    compaction.round()
+    assert not armed
+    compaction.round()
+    assert knows_exactly(compaction, table)
+    assert {row["v"] for row in table.to_arrow().to_pylist()} == {3}
 
 
 def test_runs_stay_few_while_others_only_write():
@@ -102,7 +129,7 @@ def test_it_starts_after_the_newest_compaction():
         write(table, turn, partitions="b")
     compaction = job(table)
     done = compaction.round()
-    assert (done.compacted, compaction.known) == (2, 2)  # the buckets of `a` have no news and are not even opened
+    assert (done.compacted, compaction.known_count) == (2, 2)  # the buckets of `a` have no news and are not even opened
 
 
 def test_a_table_without_snapshots_is_waited_for():
@@ -202,7 +229,7 @@ def test_what_cannot_be_meant_is_refused(how):
 
 
 def test_append_tables_are_left_to_the_other_verb():
-    table = Lake(Env(MemoryFileIO(), clock=FakeClock())).create_table("d.a", {"k": "INT"})
+    table = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock=FakeClock()))).create_table("d.a", {"k": "INT"})
     with pytest.raises(UnsupportedError, match="primary-key") as caught:
         table.keep_compacted(max_rounds=1)
     assert "compact()" in (caught.value.hint or "")
@@ -295,7 +322,7 @@ def test_a_compaction_that_another_job_overtakes_is_given_up_and_the_bucket_look
     compact = table.compact
     stolen: list[object] = []
 
-    def steal(opened: Desk) -> Desk:
+    def steal(opened: TableToCompact) -> TableToCompact:
         """The job is about to commit when another one compacts bucket 0."""
         commit = opened.committer.commit
 
@@ -307,8 +334,8 @@ def test_a_compaction_that_another_job_overtakes_is_given_up_and_the_bucket_look
         monkeypatch.setattr(opened.committer, "commit", late)
         return opened
 
-    open_desk = compaction.open_desk
-    compaction.open_desk = lambda: steal(open_desk())
+    open_table = compaction.open_table
+    compaction.open_table = lambda: steal(open_table())
     first = compaction.round()
     assert (first.compacted, first.overtaken) == (1, 1)
     assert content(table) == before

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from kit.small_tables import new_table
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.options import all_options
-from tidelake.spec.evolution import AddColumn, UpdateDefault
-from tidelake.spec.format_types import unstorable
-from tidelake.spec.option_catalog import _CHOICES, _LEAST, KNOWN, check_values
-from tidelake.spec.type_codec import parse_type
+from tidelake.options.catalogue import _CHOICES, _LEAST, KNOWN, check_values
+from tidelake.spec.schemas.evolution import AddColumn, UpdateDefault
+from tidelake.spec.types.format_types import unstorable
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing import FakeClock, MemoryFileIO
-from unit.ops.kit import new_table
 
 WRONG = [
     ("write-only", "maybe"),
@@ -44,7 +45,7 @@ WRONG = [
 
 
 def lake() -> Lake:
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG)

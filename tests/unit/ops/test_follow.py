@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError, NotFoundError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
@@ -22,7 +23,7 @@ def new_table(*, keyed: bool = False, io: Any = None, **options: str) -> Table:
     clock = FakeClock(1_000_000)
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
     how = {"bucket": "1", "write-only": "true"} if keyed else {"write-only": "true"}
-    lake = Lake(Env(io or MemoryFileIO(clock=clock), clock, SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(io or MemoryFileIO(clock=clock), clock, SeededIds(1))))
     return lake.create_table("d.t", COLUMNS, primary_key=["id"] if keyed else None, options={**how, **given})
 
 
@@ -107,7 +108,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_read(table: Table) ->
     for wrong in ("tomorrow", None, 1.5):
         with pytest.raises(InvalidInputError, match="cannot begin there"):
             table.follow(start=wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="said twice"):
+    with pytest.raises(InvalidInputError, match="given twice"):
         table.with_options({"scan.mode": "latest"}).follow(start=1)
     for how in ({"poll": -1}, {"timeout": float("nan")}, {"poll": "1 s"}):
         with pytest.raises(InvalidInputError, match="seconds"):
@@ -296,7 +297,7 @@ def test_a_dropped_table_is_told(table: Table) -> None:
     next(stream)
     for folder in ("snapshot", "schema", "manifest"):
         table.store.env.io.delete_dir(folder)
-    with pytest.raises(NotFoundError, match="any more"):
+    with pytest.raises(NotFoundError, match="no longer exists"):
         next(stream)
 
 
@@ -533,6 +534,6 @@ def test_an_overwrite_in_a_changelog_of_dynamic_buckets_needs_no_index() -> None
 )
 def test_a_stream_looks_as_often_as_it_is_told_or_the_table_says(option, given, seconds) -> None:
     options = {} if option is None else {"continuous.discovery-interval": option}
-    lake = Lake(Env(MemoryFileIO(), FakeClock(), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(), SeededIds(1))))
     stream = lake.create_table("d.t", {"a": "INT"}, options=options).follow(poll=given)
     assert stream._poll_s == seconds

@@ -6,7 +6,7 @@ import pytest
 
 import tidelake as tl
 from tidelake.errors import CommitConflictError, InvalidInputError
-from tidelake.ops.write.verbs import run_delete, run_update
+from tidelake.ops.change.verbs import run_delete, run_update
 from tidelake.table import Table
 
 COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}
@@ -257,7 +257,7 @@ class Interrupted:
 
 def increment(table: Table, committer: Interrupted, where: str) -> int:
     scalars = {"n": table._scalar("n + 1")}
-    return run_update(table._target(), committer, scalars, table._condition(where)).rows
+    return run_update(table.context_to_write(), committer, scalars, table._condition(where)).rows
 
 
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
@@ -274,7 +274,7 @@ def test_a_delete_does_not_take_a_row_that_no_longer_matches(make):
     table = make()
     write(table, (1, "a", 1), (2, "a", 2))
     committer = Interrupted(table, lambda: write(table, (1, "kept", 1)))
-    assert run_delete(table._target(), committer, table._condition("v = 'a'")).rows == 1
+    assert run_delete(table.context_to_write(), committer, table._condition("v = 'a'")).rows == 1
     assert rows(table) == [(1, "kept", 1)]
 
 
@@ -312,7 +312,7 @@ def test_a_rewrite_is_planned_again_when_its_files_are_gone(make, engine):
     write(table, (2, "c", 2), (3, "c", 3))
     plain = table.with_options({"write-only": "false"})
     committer = Interrupted(table, lambda: plain.compact(full=True))
-    assert run_delete(table._target(), committer, table._condition("k = 2")).rows == 1
+    assert run_delete(table.context_to_write(), committer, table._condition("k = 2")).rows == 1
     assert committer.attempts == 2
     assert rows(plain) == [(1, "a", 1), (3, "c", 3)]
     assert table.check(rows=True).ok
@@ -323,7 +323,7 @@ def test_rows_written_while_others_are_rewritten_are_kept(make, engine):
     table = make(**ENGINES[engine])
     write(table, (1, "a", 1), (2, "b", 2))
     committer = Interrupted(table, lambda: write(table.with_options({"write-only": "true"}), (1, "n", 5), (3, "c", 3)))
-    assert run_delete(table._target(), committer, table._condition("k = 1")).rows == 1
+    assert run_delete(table.context_to_write(), committer, table._condition("k = 1")).rows == 1
     table.compact(full=True)
     assert rows(table) == [(1, "n", 5), (2, "b", 2), (3, "c", 3)]
 

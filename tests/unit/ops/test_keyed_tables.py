@@ -8,7 +8,7 @@ import pytest
 import tidelake as tl
 from tidelake.errors import InvalidInputError
 from tidelake.ops.commit.messages import CompactIncrement
-from tidelake.ops.write.keyed import joined, passing
+from tidelake.ops.write.keyed import find_temporary_files, join_increments
 from tidelake.spec.data_file import DataFile
 from tidelake.table import Table
 
@@ -200,16 +200,16 @@ def file(name: str, level: int) -> DataFile:
 def test_compactions_that_follow_each_other_are_told_as_one():
     first = CompactIncrement(before=(file("a", 0), file("b", 0)), after=(file("c", 4), file("b", 4)))
     second = CompactIncrement(before=(file("c", 4), file("b", 4)), after=(file("d", 5),))
-    whole = joined([first, second])
+    whole = join_increments([first, second])
     assert [(each.file_name, each.level) for each in whole.before] == [("a", 0), ("b", 0)]
     assert [(each.file_name, each.level) for each in whole.after] == [("d", 5)]
-    assert [each.file_name for each in passing([first, second])] == ["c"]
+    assert [each.file_name for each in find_temporary_files([first, second])] == ["c"]
 
 
 def test_a_deletion_that_no_merge_could_take_is_refused_before_it_is_written(make):
     table = make(merge_engine="partial-update")
     table.write([{"k": 1, "v": "a", "n": 1}])
-    with pytest.raises(InvalidInputError, match="takes no deletions") as caught:
+    with pytest.raises(InvalidInputError, match="does not accept -U and -D rows") as caught:
         table.write([{"k": 2, "v": None, "n": None, "rowkind": "-D"}])
     assert "ignore-delete" in str(caught.value.hint)
     assert rows(table) == [{"k": 1, "v": "a", "n": 1}]
@@ -263,7 +263,8 @@ def test_a_job_that_began_before_a_column_was_added_does_not_erase_its_values(tm
         assert stale.write([{"k": 2, "v": "old", "n": 0}, {"k": 100 + number, "v": "old", "n": 0}]).warnings == ()
     prepared = stale.new_write()
     prepared.write([{"k": 200, "v": "old", "n": 0}])
-    assert stale.new_commit().commit(prepared.prepare_commit()).warnings == ()
+    (warning,) = stale.new_commit().commit(prepared.prepare_commit()).warnings
+    assert "committed with schema 0, but the table has schema 1" in warning
     for _ in range(2):
         found = {row["k"]: row["w"] for row in lake.table("d.t").to_arrow().to_pylist()}
         overwritten = "merge-engine" not in options
@@ -271,3 +272,27 @@ def test_a_job_that_began_before_a_column_was_added_does_not_erase_its_values(tm
         assert len(found) == 12
         lake.table("d.t").compact(full=True)
     assert lake.table("d.t").check(deep=True, rows=True).ok
+
+
+@pytest.mark.parametrize("primary_key", [None, ["k"]], ids=["append", "keyed"])
+def test_a_long_lived_job_is_told_that_the_table_has_a_newer_schema(tmp_path, primary_key):
+    """It went on for ever with the old columns and left compactions to others, without a word."""
+    lake = tl.connect(tmp_path)
+    options = {"bucket": "1"} if primary_key else {}
+    table = lake.create_table("d.t", COLUMNS, primary_key=primary_key, options=options)
+    writer, commit = table.new_write("job"), table.new_commit("job")
+
+    def commit_row(number: int) -> tuple[str, ...]:
+        writer.write([{"k": number, "v": "x", "n": number}])
+        return commit.commit(writer.prepare_commit(number), identifier=number).warnings
+
+    assert commit_row(1) == ()
+    table.alter(add={"w": "INT"})
+    for number in (2, 3):
+        (warning,) = commit_row(number)
+        assert warning.endswith("open the table again")
+    again = lake.table("d.t")
+    written = again.new_write("job")
+    written.write([{"k": 4, "v": "x", "n": 4, "w": 4}])
+    assert again.new_commit("job").commit(written.prepare_commit(4), identifier=4).warnings == ()
+    assert again.to_arrow(order_by="k").column("w").to_pylist() == [None, None, None, 4]

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from changelogs import changelogs
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelogs
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.compact.vectors import index_files_of
-from tidelake.ops.scan.vectors import snapshot_vectors
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
+from tidelake.ops.vectors.index_files import index_files_of
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -25,7 +26,7 @@ BASE = [(k, k, "a" * 200) for k in range(1000)]
 
 @pytest.fixture
 def make() -> Callable[..., Table]:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
 
     def table(**options: str) -> Table:
         given = {"bucket": "1", "deletion-vectors.enabled": "true", **FEW_RUNS, **options}

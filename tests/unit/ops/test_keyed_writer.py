@@ -5,109 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from kit.keyed_writers import Kit, level_counts, numbered, part, shown
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, StorageError
-from tidelake.io.env import Env
-from tidelake.io.ids import SeededIds
 from tidelake.lsm.engines.deduplicate import Deduplicate
 from tidelake.lsm.kernel import MergePlan
 from tidelake.lsm.keys import KeyCodec
 from tidelake.ops.commit.loop import SEQUENCE_PROPERTY
 from tidelake.ops.write import keyed as keyed_module
 from tidelake.ops.write import spill as spill_module
-from tidelake.ops.write.buffer import SortedRows, _joined
+from tidelake.ops.write.buffer import SortedRows, _join_chunks
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 from tidelake.ops.write.spill import Spill
-from tidelake.table import Table
-from tidelake.testing import FakeClock, Fault, FaultyFileIO, MemoryFileIO
+from tidelake.testing import Fault, FaultyFileIO, MemoryFileIO
 from tidelake.testing.faulty import READS
-
-
-class Deferred:
-    """One thread; what is started runs only when it is told to, or when somebody waits for it."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
-        self.started = 0
-
-    def map(self, fn: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        return [fn(item) for item in items]
-
-    def start(self, fn: Callable[[], Any]) -> Any:
-        self.started += 1
-        outer, future = self, Future()
-
-        class Task:
-            def done(self) -> bool:
-                return future.done()
-
-            def result(self) -> Any:
-                outer.run(future)
-                return future.result()
-
-        self.waiting.append((future, fn))
-        return Task()
-
-    def run(self, only: Future[Any] | None = None) -> None:
-        for future, fn in [pair for pair in self.waiting if only in (None, pair[0])]:
-            self.waiting.remove((future, fn))
-            try:
-                future.set_result(fn())
-            except Exception as error:  # noqa: BLE001 - told by the future
-                future.set_exception(error)
-
-    def close(self) -> None:
-        pass
-
-
-class Kit:
-    def __init__(self, io: Any = None) -> None:
-        self.io = io or MemoryFileIO()
-        self.beside = Deferred()
-        self.lake = Lake(Env(self.io, FakeClock(1_000), SeededIds(1), self.beside))
-
-    def table(self, **options: str) -> Table:
-        settings = {"bucket": "1", **{key.replace("_", "-"): value for key, value in options.items()}}
-        return self.lake.create_table("d.t", {"k": "INT NOT NULL", "n": "INT"}, primary_key=["k"], options=settings)
-
-    def data_files(self) -> set[str]:
-        found = self.io.list("d.db/t/bucket-0")
-        return {each.path.rpartition("/")[2] for each in found}
 
 
 @pytest.fixture
 def kit() -> Kit:
     return Kit()
-
-
-def part(*keys: int, n: int = 0) -> list[dict[str, int]]:
-    return [{"k": k, "n": n} for k in keys]
-
-
-def shown(table: Table) -> dict[int, int]:
-    return {row["k"]: row["n"] for row in table.to_arrow().to_pylist()}
-
-
-def numbered(table: Table, writer: Any, identifier: int, rows: list[dict[str, int]]) -> list[Any]:
-    writer.write(rows)
-    messages = writer.prepare_commit(identifier)
-    table.new_commit("u").commit(messages, identifier=identifier)
-    return messages
-
-
-def level_counts(table: Table) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for level in table.files()["level"].to_pylist():
-        found[level] = found.get(level, 0) + 1
-    return found
 
 
 # ------------------------------------------------------------------------------------------------ buffer and disk
@@ -118,10 +38,10 @@ def test_neighbouring_slices_of_a_column_are_joined_as_concatenation_would(dtype
     values = {pa.string(): ["a", None, "ccc"], pa.bool_(): [True, None, False], pa.list_(pa.int8()): [[1], None, [2]]}
     column = pa.array(values.get(dtype, [1, None, 3]) * 20, dtype)
     slices = [column.slice(start, 7) for start in range(3, 45, 7)]
-    found = _joined(slices)
+    found = _join_chunks(slices)
     assert found.equals(pa.concat_arrays(slices))
-    assert _joined([*slices, slices[0]]).equals(pa.concat_arrays([*slices, slices[0]]))
-    assert _joined([slices[0], slices[2]]).equals(pa.concat_arrays([slices[0], slices[2]]))
+    assert _join_chunks([*slices, slices[0]]).equals(pa.concat_arrays([*slices, slices[0]]))
+    assert _join_chunks([slices[0], slices[2]]).equals(pa.concat_arrays([slices[0], slices[2]]))
     if dtype == pa.string():
         assert found.buffers()[2].address == column.buffers()[2].address
 
@@ -135,7 +55,7 @@ def test_segments_of_runs_on_disk_are_read_several_at_a_time_where_there_is_room
     for age, keys in enumerate(runs):
         rows = pa.table({"k": pa.array(keys, pa.int64()), "n": pa.array([age] * len(keys))})
         spill.add([SortedRows(0, rows, np.arange(len(keys)))], kit.beside)
-    tables = [window.merged(plan) for window in spill.windows(0, None, plan.keys)]
+    tables = [window.merge_rows(plan) for window in spill.windows(0, None, plan.keys)]
     found = [tuple(row.values()) for table in tables for row in table.to_pylist()]
     assert found == [(k, max(n for n in range(4) if k in runs[n])) for k in range(3000)]
     assert (len(tables) < 20) == (block != "1 kb")
@@ -205,7 +125,7 @@ def test_a_full_local_disk_is_told_with_a_way_out(kit, monkeypatch):
     monkeypatch.setattr(scratch.os, "pwrite", full)
     table = kit.table(write_buffer_size="512")
     writer = table.new_write()
-    with pytest.raises(StorageError, match="local disk for rows that wait failed") as caught:
+    with pytest.raises(StorageError, match="local disk for spilled rows failed") as caught:
         writer.write(part(*range(1000)))
     assert "write-buffer-spillable=false" in (caught.value.hint or "")
     writer.close()

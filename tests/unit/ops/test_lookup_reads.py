@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from changelogs import changelog
-from counted import CountedFileIO
-from tidelake.catalog.filesystem import Lake
+from kit.changelogs import changelog
+from kit.counting_io import CountedFileIO
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.expr.evaluate import matches
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.ops.compact.lookup import _Hit, keys_between
+from tidelake.ops.compact.level_lookup import _Hit, keys_between
 from tidelake.ops.read.keyed import Merging
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
@@ -51,7 +52,7 @@ def bases() -> Callable[..., MemoryFileIO]:
     def loaded(kind: str, key: str) -> MemoryFileIO:
         if kind + key not in made:
             io = MemoryFileIO()
-            lake = Lake(Env(io, FakeClock(1_000, tick_ms=1), SeededIds(1)))
+            lake = Lake(FileSystemCatalog(Env(io, FakeClock(1_000, tick_ms=1), SeededIds(1))))
             columns = {"shop": "STRING NOT NULL", **COLUMNS} if key == "composite" else dict(COLUMNS)
             if key == "text":
                 columns["k"] = "STRING NOT NULL"
@@ -73,7 +74,7 @@ def base(bases) -> Callable[[str, str], Base]:
         for status in _files(source, ""):
             copy.write(status, source.read(status))
         io = CountedFileIO(copy)
-        lake = Lake(Env(io, FakeClock(1_000_000, tick_ms=1), SeededIds(7)))
+        lake = Lake(FileSystemCatalog(Env(io, FakeClock(1_000_000, tick_ms=1), SeededIds(7))))
         table = lake.table("d.t")
         (name,) = table.files()["file_name"].to_pylist()
         data = copy.read(f"d.db/t/bucket-0/{name}")
@@ -171,10 +172,10 @@ def test_many_keys_in_several_windows_read_the_base_once(base, monkeypatch) -> N
 
 
 def test_a_range_of_keys_of_several_columns_is_that_of_the_whole_keys() -> None:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
     columns = {"a": "INT NOT NULL", "b": "STRING NOT NULL", "c": "INT NOT NULL"}
     table = lake.create_table("d.t", columns, primary_key=list(columns), options={"bucket": "1"})
-    merging = Merging(table.schema, table.options)
+    merging = Merging(table.schema, table.context.options)
     keys = [(a, b, c) for a in range(3) for b in ("", "x", "xy") for c in range(-1, 2)]
     rows = pa.Table.from_pylist([dict(zip(columns, key, strict=True)) for key in keys], schema=table.schema.to_arrow())
     arrays = {name: rows.column(name).combine_chunks() for name in columns}
@@ -190,7 +191,7 @@ def test_a_range_of_keys_of_several_columns_is_that_of_the_whole_keys() -> None:
 @pytest.mark.parametrize("shops", [1, 40])
 def test_keys_of_two_columns_are_found_at_both_ends_of_row_groups(shops) -> None:
     """Bounds of a row group are those of each column; its keys are in the order of both."""
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     columns = {"shop": "INT NOT NULL", "k": "INT NOT NULL", "v": "INT"}
     options = {"bucket": "1", "file.block-size": "20 kb", **VECTORS}
     table = lake.create_table("d.t", columns, primary_key=["shop", "k"], options=options)
@@ -206,7 +207,7 @@ def test_keys_of_two_columns_are_found_at_both_ends_of_row_groups(shops) -> None
 
 
 def test_files_without_a_page_index_are_looked_up_all_the_same(base, monkeypatch) -> None:
-    monkeypatch.setattr("tidelake.files.parquet_read.PagesOfFile.of", lambda *_, **__: None)
+    monkeypatch.setattr("tidelake.files.parquet.read.PagesOfFile.of", lambda *_, **__: None)
     _, table, _, _ = base("both")
     old = table.to_arrow(where="k = 300000").to_pylist()
     table.write(rows_of(np.array([300_000, 300_001]), 1, table.schema.to_arrow()))
@@ -217,7 +218,7 @@ def test_files_without_a_page_index_are_looked_up_all_the_same(base, monkeypatch
 
 @pytest.mark.parametrize("format_", ["orc", "avro"])
 def test_other_formats_are_looked_up_all_the_same(format_) -> None:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     options = {"bucket": "1", "file.format": format_, **LOOKUP, **VECTORS}
     table = lake.create_table("d.t", COLUMNS, primary_key=["k"], options=options)
     first = rows_of(np.arange(5_000), 0, table.schema.to_arrow())
@@ -240,7 +241,7 @@ def test_texts_of_few_values_come_out_of_look_ups_as_they_went_in(kind: str, mon
         return taken(hit, columns)
 
     monkeypatch.setattr(_Hit, "rows", seen)
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     options = {"bucket": "1", "merge-engine": "partial-update", **KINDS[kind]}
     columns = {"k": "INT NOT NULL", "c": "STRING", "v": "INT"}
     table = lake.create_table("d.t", columns, primary_key=["k"], options=options)

@@ -10,12 +10,12 @@ import pytest
 
 import tidelake as tl
 from tidelake.errors import CommitConflictError, InvalidInputError
-from tidelake.ops.write import merge_keyed
-from tidelake.ops.write.merge import Way, run_merge
-from tidelake.ops.write.merge_rules import resolve_merge
-from tidelake.ops.write.merge_source import typed_source
+from tidelake.ops.change import merge_keyed
+from tidelake.ops.change.merge import Way, run_merge
+from tidelake.ops.change.merge_rules import resolve_merge
+from tidelake.ops.change.merge_source import typed_source
 from tidelake.table import Table
-from tidelake.table.merging import Merge
+from tidelake.table.merge_builder import Merge
 
 COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "n": "BIGINT"}
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
@@ -409,7 +409,7 @@ def test_rows_that_wait_for_their_buckets_are_not_merged_over(make):
     staged.write(pa.Table.from_pylist(source((1, "waits", 9)), schema=table.schema.to_arrow()))
     table.new_commit("job").commit(staged.prepare_commit(1), identifier=1)
     merge = table.merge(source((1, "x", 1)), on=["k"]).when_matched_update({"n": "t.n + s.n"})
-    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+    with pytest.raises(InvalidInputError, match="staged rows have no buckets yet"):
         merge.run()
     table.compact()
     merge.run()
@@ -442,18 +442,18 @@ def test_a_smaller_sequence_value_is_what_the_merge_says_all_the_same(make):
     [
         (lambda m: m, "merge has no clause"),
         (lambda m: m.when_matched_update({}), "nothing to update"),
-        (lambda m: m.when_matched_update(["v"]), "no mapping"),
+        (lambda m: m.when_matched_update(["v"]), "not a mapping"),
         (lambda m: m.when_matched_update({"zz": "1"}), "column does not exist"),
-        (lambda m: m.when_matched_update({"v": "s.zz"}), "column is not known"),
+        (lambda m: m.when_matched_update({"v": "s.zz"}), "column does not exist"),
         (lambda m: m.when_matched_update({"v": "v"}), "ambiguous"),
         (lambda m: m.when_matched_update({"v": tl.col("v")}), "ambiguous"),
-        (lambda m: m.when_matched_update({"v": tl.col("s.zz")}), "not known"),
+        (lambda m: m.when_matched_update({"v": tl.col("s.zz")}), "does not exist"),
         (lambda m: m.when_matched_update(condition=5), "neither text nor an expression"),
-        (lambda m: m.when_matched_update(condition="s.n +"), "cannot be understood"),
-        (lambda m: m.when_not_matched_insert({"k": "t.k"}), "looks at the side that has none"),
-        (lambda m: m.when_not_matched_insert(condition="t.k > 1"), "looks at the side that has none"),
-        (lambda m: m.when_not_matched_by_source_delete("s.k > 1"), "looks at the side that has none"),
-        (lambda m: m.when_not_matched_by_source_update({"v": "s.v"}), "looks at the side that has none"),
+        (lambda m: m.when_matched_update(condition="s.n +"), "syntax error"),
+        (lambda m: m.when_not_matched_insert({"k": "t.k"}), "uses the side that has no row"),
+        (lambda m: m.when_not_matched_insert(condition="t.k > 1"), "uses the side that has no row"),
+        (lambda m: m.when_not_matched_by_source_delete("s.k > 1"), "uses the side that has no row"),
+        (lambda m: m.when_not_matched_by_source_update({"v": "s.v"}), "uses the side that has no row"),
         (lambda m: m.when_matched_delete().when_matched_update(), "clause can never be reached"),
     ],
 )
@@ -472,7 +472,7 @@ def test_a_clause_that_makes_no_sense_is_refused_before_anything_is_read(make, b
         (["v"], "not one of the source"),
         ("v", "not one of the source"),
         ("k > 1", "ambiguous"),
-        ("t.k = s.zz", "not known"),
+        ("t.k = s.zz", "does not exist"),
     ],
 )
 def test_a_condition_that_names_no_pairs_is_refused(make, on, message):
@@ -544,7 +544,7 @@ def test_a_file_without_a_change_is_not_written_anew(make):
 
 @pytest.mark.parametrize("kind", ["append", "deduplicate", "aggregation"])
 def test_pieces_and_slices_of_pairs_do_not_change_the_result(make, monkeypatch, kind):
-    from tidelake.ops.write import merge_join, merge_parts
+    from tidelake.ops.change import merge_join, merge_parts
 
     monkeypatch.setattr(merge_parts, "_PIECE_ROWS", 1)
     monkeypatch.setattr(merge_join, "_PAIRS", 2)
@@ -591,7 +591,7 @@ def run_between(table: Table, merge: Merge, *others):
     committer = Interrupted(table, *others)
     data, fields = typed_source(merge.source, table.schema)
     resolved = resolve_merge(table.schema, fields, merge.on, merge.clauses)
-    return run_merge(table._target(), committer, data, resolved), committer.attempts
+    return run_merge(table.context_to_write(), committer, data, resolved), committer.attempts
 
 
 def adding(table: Table, *found: tuple[object, ...]) -> Merge:
@@ -676,7 +676,7 @@ def test_a_merge_that_would_wait_is_not_put_behind_rows_that_wait(make):
     table = make("postponed buckets", **{"postpone.batch-write-fixed-bucket": "false"})
     write(table, *BASE)
     table.compact()
-    with pytest.raises(InvalidInputError, match="rows wait for their buckets"):
+    with pytest.raises(InvalidInputError, match="staged rows have no buckets yet"):
         run_between(table, adding(table, (4, "mine", 1)), lambda: write(table, (5, "other", 1), (4, "other", 100)))
     table.compact()
     assert (4, "other", 100) in rows(table)
@@ -687,7 +687,7 @@ def test_a_key_that_went_before_the_rows_of_a_merge_found_their_places_does_not_
     options = {"dynamic-bucket.target-row-num": "1"}
     table = tl.connect(tmp_path).create_table("d.t", columns, primary_key=["k"], partition_by=["dt"], options=options)
     write(table, ("a", 1, 1))
-    known, plans = merge_keyed.planned, []
+    known, plans = merge_keyed.plan_target_read, []
 
     def overtaken(*args):
         plan = known(*args)
@@ -697,7 +697,7 @@ def test_a_key_that_went_before_the_rows_of_a_merge_found_their_places_does_not_
             write(table, ("a", 2, 2))  # and takes its bucket
         return plan
 
-    monkeypatch.setattr(merge_keyed, "planned", overtaken)
+    monkeypatch.setattr(merge_keyed, "plan_target_read", overtaken)
     done = table.merge(source((1, 10), names="k n"), on=["k"]).when_matched_update({"n": "t.n + s.n"}).run()
     assert (len(plans), done.updated) == (2, 0)
     assert rows(table) == [("a", 2, 2)]
@@ -764,16 +764,16 @@ def test_who_is_overtaken_every_time_is_told_so_and_leaves_nothing_behind(make, 
 
 @pytest.mark.parametrize("verb", ["delete", "update"])
 def test_rows_of_an_append_table_whose_files_are_gone_are_looked_for_again(make, verb):
-    from tidelake.ops.write.verbs import run_delete, run_update
+    from tidelake.ops.change.verbs import run_delete, run_update
 
     table = filled(make("append"))
     committer = Interrupted(table, lambda: table.compact(full=True))
     where = table._condition("k >= 4")
     if verb == "delete":
-        assert run_delete(table._target(), committer, where).rows == 2
+        assert run_delete(table.context_to_write(), committer, where).rows == 2
         assert rows(table) == BASE[:3]
     else:
-        assert run_update(table._target(), committer, {"n": table._scalar("n + 1")}, where).rows == 2
+        assert run_update(table.context_to_write(), committer, {"n": table._scalar("n + 1")}, where).rows == 2
         assert rows(table) == [*BASE[:3], (4, "d", 5), (5, "e", 6)]
     assert committer.attempts == 2
 
@@ -787,3 +787,20 @@ def test_a_merge_can_be_kept_and_built_on(make):
     one.run()
     assert rows(table) == BASE[1:]
     assert replace(one.run(), commit=None).rows == 0
+
+
+def test_an_engine_merges_into_the_newest_schema_also_from_an_old_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewritten rows would lose the values of a column that was added since the handle was opened."""
+    lake = tl.connect("memory://old-handle-of-a-merge")
+    old = lake.create_table("d.t", {"k": "INT NOT NULL", "v": "INT"}, primary_key=["k"], options={"bucket": "1"})
+    lake.table("d.t").add_column("w", "INT")
+    seen: list[list[str]] = []
+
+    class Engine:
+        def merge(self, table: Table, merge: object, plan_only: bool) -> None:
+            seen.append([field.name for field in table.schema.fields])
+
+    monkeypatch.setattr("tidelake.table.writing.is_engine_frame", lambda _: True)
+    monkeypatch.setattr("tidelake.table.writing.engine", Engine)
+    old.merge([{"k": 1}], on="k").when_matched_delete().run()
+    assert seen == [["k", "v", "w"]]

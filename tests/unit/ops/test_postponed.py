@@ -8,15 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
+from tidelake.ops.commit.messages import Committable
 from tidelake.ops.scan.postponed import PostponeOptions, in_arrival_order
-from tidelake.ops.write import unpostpone
+from tidelake.ops.write import replay
 from tidelake.spec.data_file import DataFile
+from tidelake.spec.documents.snapshot import CommitKind
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.snapshot import CommitKind
 from tidelake.table import Table, load_table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -25,7 +27,7 @@ MERGED = {"postpone.merge-on-read": "true"}
 
 def create(*, partitioned: bool = False, columns: dict[str, str] | None = None, **options: str) -> Table:
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     return lake.create_table(
         "d.t",
         columns or {"dt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"},
@@ -124,10 +126,10 @@ def test_files_of_one_moment_keep_the_order_of_their_numbers() -> None:
 
 def test_a_retraction_that_cannot_be_merged_is_refused_before_it_waits() -> None:
     table = create(merge_engine="aggregation", fields__v__aggregate_function="max")
-    with pytest.raises(UnsupportedError, match="take a row back"):
+    with pytest.raises(UnsupportedError, match="retract a row"):
         stage(table, rows((1, "x"), kind="-D"), 1)
     first = create(merge_engine="first-row")
-    with pytest.raises(InvalidInputError, match="takes no deletions"):
+    with pytest.raises(InvalidInputError, match="does not accept -U and -D rows"):
         stage(first, rows((1, "x"), kind="-D"), 1)
     assert table.files().num_rows == first.files().num_rows == 0
 
@@ -214,7 +216,7 @@ def test_rescaling_needs_a_number_and_leaves_waiting_rows_alone() -> None:
     table = create()
     table.write(rows((1, "x"), (2, "x")))
     stage(table, rows((2, "y"), (3, "y")), 1)
-    with pytest.raises(InvalidInputError, match="how many"):
+    with pytest.raises(InvalidInputError, match="no number of buckets"):
         table.rescale()
     table.rescale(3)
     assert {total for (total,) in facts(table, "total_buckets")} == {3, -2}
@@ -241,7 +243,7 @@ def test_an_overwrite_replaces_waiting_rows_too() -> None:
 
 def racing(table: Table, monkeypatch: pytest.MonkeyPatch, act: Any) -> list[int]:
     """Let somebody act after the first plan of a compaction and before its commit."""
-    replayed, calls = unpostpone._replayed, []
+    replayed, calls = replay._replay_rows, []
 
     def late(*args: Any, **more: Any) -> Any:
         found = replayed(*args, **more)
@@ -250,7 +252,7 @@ def racing(table: Table, monkeypatch: pytest.MonkeyPatch, act: Any) -> list[int]
             act(other(table))
         return found
 
-    monkeypatch.setattr(unpostpone, "_replayed", late)
+    monkeypatch.setattr(replay, "_replay_rows", late)
     return calls
 
 
@@ -267,13 +269,12 @@ def test_an_overwrite_meanwhile_is_found_by_strict_mode_and_planned_again(monkey
 def test_strict_mode_refuses_the_commit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     table = create()
     stage(table, rows((1, "x")), 1)
-    plan = unpostpone.plan_replay(table._job())
+    plan = replay.plan_replay(table.context)
     assert plan is not None
     other(table).write(rows((2, "y")), mode="overwrite")
-    strict = table.with_options(unpostpone.replay_options({}, plan))
-    messages = unpostpone._replayed(strict._job(), plan, full=False, progress=None)
+    messages = replay._replay_rows(table.context, plan, full=False, progress=None)
     with pytest.raises(CommitConflictError) as caught:
-        strict.new_commit().commit(messages)
+        table._committer(None, last_safe=plan.snapshot.id).commit(Committable(messages=tuple(messages)))
     assert caught.value.code == "strict-mode"
 
 
@@ -439,7 +440,7 @@ def test_a_rescale_that_another_job_overtakes_leaves_the_buckets_as_they_are(mon
     def overtaken(*_: object) -> None:
         raise CommitConflictError("others were faster")
 
-    monkeypatch.setattr(Table, "_rescaled", overtaken)
+    monkeypatch.setattr(Table, "_run_rescale", overtaken)
     table.write(rows(*((n, "new") for n in range(9))))
     assert {total for (total,) in facts(table, "total_buckets")} == {1}
     assert len(shown(table)) == 9

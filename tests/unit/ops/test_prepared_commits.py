@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.loop import Loop
-from tidelake.spec.snapshot import CommitKind
+from tidelake.spec.documents.snapshot import CommitKind
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -31,7 +32,7 @@ BUCKETS = {"fixed": "1", "dynamic": "-1", "moving": "-1", "postponed": "-2"}
 
 
 def make(buckets: str = "fixed", **options: str) -> Table:
-    lake = Lake(Env(MemoryFileIO(), clock=FakeClock(), ids=SeededIds(7)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock=FakeClock(), ids=SeededIds(7))))
     keys = ["k"] if buckets == "moving" else ["p", "k"]
     kept = {"snapshot.num-retained.min": "100", "snapshot.num-retained.max": "100", "bucket": BUCKETS[buckets]}
     return lake.create_table("d.t", COLUMNS, primary_key=keys, partition_by=["p"], options={**kept, **options})

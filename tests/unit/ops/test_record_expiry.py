@@ -7,13 +7,15 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.lsm.record_expiry import RecordExpiry, expiry_for
-from tidelake.spec.schema import new_schema
-from tidelake.spec.types import Field
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import new_schema
+from tidelake.spec.types.data_types import Field
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -26,7 +28,7 @@ DATE = dt.datetime(1970, 1, 1)
 @pytest.fixture
 def make():
     def table(dtype="INT", **options) -> Table:
-        lake = Lake(Env(MemoryFileIO(), FakeClock(NOW * 1000), SeededIds(1)))
+        lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(NOW * 1000), SeededIds(1))))
         return lake.create_table(
             "d.t",
             {"k": "INT NOT NULL", "v": "STRING", "ts": dtype},
@@ -80,7 +82,7 @@ def test_numbers_from_a_million_millions_on_are_milliseconds():
     field = Field(0, "ts", new_schema({"ts": "BIGINT"}, time_ms=0).fields[0].type)
     expiry = RecordExpiry(field, 3600)
     times = pa.array([999_999_999_999, 1_000_000_000_000, -(2**63), 2**63 - 1, -(10**13), None], pa.int64())
-    assert expiry.expired(times, NOW * 1000).tolist() == [False, True, True, False, True, False]
+    assert expiry.mask_expired(times, NOW * 1000).tolist() == [False, True, True, False, True, False]
 
 
 def test_an_expired_version_no_longer_hides_an_older_one(make):
@@ -173,12 +175,12 @@ def test_a_first_row_that_expired_still_hides_later_ones_below_it(make):
 
 @pytest.mark.parametrize("dtype", ["STRING", "DATE", "SMALLINT", "DOUBLE", "TIME(3)", "DECIMAL(10, 0)"])
 def test_a_column_that_tells_no_time_is_refused_when_the_table_is_made(make, dtype):
-    with pytest.raises(InvalidInputError, match="cannot tell when rows expire"):
+    with pytest.raises(InvalidInputError, match="cannot be used for record-level expiry"):
         make(dtype)
 
 
 def test_expiry_needs_a_column_that_exists():
-    with pytest.raises(InvalidInputError, match="needs a column with their time"):
+    with pytest.raises(InvalidInputError, match="needs a time column"):
         new_schema({"k": "INT"}, options={"record-level.expire-time": "1 h"}, time_ms=0)
     with pytest.raises(InvalidInputError, match="does not exist"):
         new_schema({"k": "INT"}, options={**HOUR}, time_ms=0)
@@ -186,12 +188,12 @@ def test_expiry_needs_a_column_that_exists():
 
 def test_a_table_of_others_without_the_column_is_refused_when_it_is_compacted():
     schema = new_schema({"k": "INT", "d": "DATE"}, time_ms=0)
-    assert expiry_for(schema, {}) is None
-    assert expiry_for(schema, {"record-level.time-field": "d"}) is None
-    with pytest.raises(InvalidInputError, match="needs a column"):
-        expiry_for(schema, {"record-level.expire-time": "1 h"})
-    with pytest.raises(InvalidInputError, match="cannot tell"):
-        expiry_for(schema, {"record-level.expire-time": "1 h", "record-level.time-field": "d"})
+    assert expiry_for(schema, TableOptions()) is None
+    assert expiry_for(schema, TableOptions({"record-level.time-field": "d"})) is None
+    with pytest.raises(InvalidInputError, match="needs a time column"):
+        expiry_for(schema, TableOptions({"record-level.expire-time": "1 h"}))
+    with pytest.raises(InvalidInputError, match="cannot be the time column"):
+        expiry_for(schema, TableOptions({"record-level.expire-time": "1 h", "record-level.time-field": "d"}))
 
 
 BELOW = {"compaction.max-size-amplification-percent": "100000", "compaction.size-ratio": "-99"}

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.write.rescale import RescalePlan
-from tidelake.spec.snapshot import CommitKind
+from tidelake.spec.documents.snapshot import CommitKind
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -26,7 +27,7 @@ ENGINES = {
 
 def make(*, keyed: bool = True, partitioned: bool = True, **options: str) -> Table:
     given = {"bucket": "2", "write-only": "true", **options}
-    return Lake(Env(MemoryFileIO(), clock=FakeClock(tick_ms=1))).create_table(
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), clock=FakeClock(tick_ms=1)))).create_table(
         "d.t",
         COLUMNS,
         primary_key=["k", "dt"] if keyed else [],
@@ -255,16 +256,16 @@ def test_what_is_no_number_of_buckets_is_refused(count):
 
 
 def test_dynamic_buckets_and_tables_without_buckets_have_no_number_to_change():
-    lake = Lake(Env(MemoryFileIO(), clock=FakeClock()))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock=FakeClock())))
     dynamic = lake.create_table("d.k", {"k": "INT NOT NULL"}, primary_key=["k"])
     plain = lake.create_table("d.a", {"k": "INT NOT NULL"})
     for table in (dynamic, plain):
-        with pytest.raises(InvalidInputError, match="only fixed buckets"):
+        with pytest.raises(InvalidInputError, match="only a number of fixed buckets"):
             table.rescale(4)
 
 
 def test_postponed_buckets_need_a_number():
-    lake = Lake(Env(MemoryFileIO(), clock=FakeClock()))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock=FakeClock())))
     table = lake.create_table("d.k", {"k": "INT NOT NULL"}, primary_key=["k"], options={"bucket": "-2"})
     with pytest.raises(InvalidInputError, match="postponed"):
         table.rescale()
@@ -286,3 +287,10 @@ def test_a_column_that_was_added_meanwhile_is_kept():
     table.alter(add={"w": "INT"}).write([{"k": 1, "dt": "a", "v": 5, "w": 9}])
     table.rescale(3)
     assert table.reload().to_arrow(where="k = 1 and dt = 'a'")["w"].to_pylist() == [9]
+
+
+def test_a_rescale_of_a_write_only_table_expires_nothing():
+    table = make(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    fill(table, 2)
+    assert table.rescale(4).snapshot_ids
+    assert len(table.store.snapshots.ids()) == 3

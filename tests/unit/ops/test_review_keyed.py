@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kit.keyed_writers import Kit, level_counts, numbered, part, shown
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.loop import Loop
 from tidelake.ops.write import keyed as keyed_module
 from tidelake.table import Table
-from unit.ops.test_keyed_writer import Kit, level_counts, numbered, part, shown
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_bucket_with_few_and_large_rows_does_not_fill_the_memory(kit):
             "write-only": "true",
         },
     )
-    writer = keyed_module.KeyedTableWriter(table.store, table.paths, table.options)
+    writer = keyed_module.KeyedTableWriter(table.context)
     names = ["k", "p", "s"]
     fields = pa.schema([pa.field("k", pa.int32(), False), pa.field("p", pa.int32(), False), pa.field("s", pa.string())])
     most = 0
@@ -271,7 +271,7 @@ def test_a_writer_that_lost_rows_by_an_error_prepares_nothing_until_it_is_closed
     table = kit.table(
         **{"write-only": "true", "write-buffer-size": "512", "write-buffer-spillable": "false"},
     )
-    fails_once(monkeypatch, keyed_module.KeyedTableWriter, "_written")
+    fails_once(monkeypatch, keyed_module.KeyedTableWriter, "_write_files")
     writer = table.new_write()
     with pytest.raises(StorageError):
         writer.write(part(*range(100)))
@@ -384,7 +384,7 @@ def test_files_of_messages_that_are_committed_twice_are_not_taken_from_the_first
 def test_files_of_a_lost_compaction_stay_where_snapshots_that_would_tell_are_gone(kit):
     table, messages = lost_compaction(kit)
     table.compact(full=True)
-    assert Committer(table.store, "other").compact_manifests().snapshot_ids
+    assert Committer(table.context, "other").compact_manifests().snapshot_ids
     table.expire_snapshots(retain_max=1, retain_min=1)
     assert table.new_commit().commit(messages).compaction_lost
     assert len(table.check(deep=True).orphans) == sum(len(each.compact.after) for each in messages)

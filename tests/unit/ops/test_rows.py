@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.write.kinds import batches_with_kinds
-from tidelake.spec.schema import Schema
+from tidelake.spec.schemas.schema import Schema
 from tidelake.testing import FakeClock, MemoryFileIO
 
 COLUMNS = {
@@ -26,7 +27,7 @@ COLUMNS = {
 
 
 def new_lake() -> Lake:
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
 
 
 def schema(columns: dict[str, str] | None = None) -> Schema:

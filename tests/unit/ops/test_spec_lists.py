@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.types import BIGINT, with_nullable
+from tidelake.spec.rows.binary_hash import hash_rows
+from tidelake.spec.types.data_types import BIGINT, with_nullable
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
@@ -38,7 +39,7 @@ LAYOUTS: dict[str, dict[str, str]] = {
 
 
 def create(columns: dict[str, str] | None = None, **options: str) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     found = columns or {"k": "INT NOT NULL", "v": "INT", "w": "INT"}
     return lake.create_table("d.t", found, primary_key=["k"], options=options)
 

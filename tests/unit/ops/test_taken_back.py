@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import UnsupportedError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
@@ -22,7 +23,7 @@ TYPES = {"m": "STRING", "s": "INT"}
 
 
 def make(order: str, function: str, **options: str) -> Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     columns = {"k": "INT NOT NULL"} | {name: TYPES[name] for name in order.split(",")}
     options = {"bucket": "1", "fields.m.aggregate-function": function, **options}
     return lake.create_table("d.t", columns, primary_key=["k"], options=options)
@@ -88,7 +89,7 @@ def test_a_row_after_which_its_key_could_not_be_read_is_refused(order: str, kind
     table = make(order, "max", **options)
     table.write(rows(1, 2))
     before = table.latest_snapshot()
-    with pytest.raises(UnsupportedError, match="cannot take a row back"):
+    with pytest.raises(UnsupportedError, match="cannot retract a row"):
         table.write([{"rowkind": "+I", **rows(3)[0]}, {"rowkind": kind, **rows(1)[0]}])
     assert table.latest_snapshot() == before
     assert [row["k"] for row in table.to_arrow().to_pylist()] == [1, 2]
@@ -113,7 +114,7 @@ def test_other_rows_that_take_something_back_are_taken(kind: str, function: str,
 
 def test_a_deletion_removes_the_row_whatever_order_the_groups_have() -> None:
     groups = {"fields.s.sequence-group": "m", "fields.t.sequence-group": "n", "merge-engine": "partial-update"}
-    lake = Lake(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000, tick_ms=1), SeededIds(1))))
     columns = {"k": "INT NOT NULL", "t": "INT", "n": "INT", "s": "INT", "m": "INT"}
     options = {"bucket": "1", "fields.m.aggregate-function": "max", **groups}
     options["partial-update.remove-record-on-sequence-group"] = "t"

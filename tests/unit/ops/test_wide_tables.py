@@ -10,7 +10,7 @@ import pytest
 
 import tidelake as tl
 from tidelake.expr.sides import Sides
-from tidelake.spec.types import INT, Field
+from tidelake.spec.types.data_types import INT, Field
 from tidelake.table import Table
 
 FEW, MANY = 500, 5_000

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.arrow_types import arrow_field, from_arrow, row_to_arrow, to_arrow
-from tidelake.spec.types import (
+from tidelake.spec.types.arrow_types import arrow_field, from_arrow, row_to_arrow, to_arrow
+from tidelake.spec.types.data_types import (
     BIGINT,
     BLOB,
     BOOLEAN,

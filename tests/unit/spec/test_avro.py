@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.avro import (
+from tidelake.spec.avro.container import (
     BLOCKS_MAX,
     COMPRESSORS,
     MAGIC,

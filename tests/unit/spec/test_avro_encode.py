@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import InternalError
-from tidelake.spec.avro_encode import encode_records, encode_values, split_blocks
+from tidelake.spec.avro.encode import encode_records, encode_values, split_blocks
 
 TEXTS = {"type": "array", "items": "string"}
 POINT = {

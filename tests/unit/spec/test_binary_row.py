@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_row import EMPTY_ROW, decode_rows, encode_rows, hash_bytes, hash_rows
-from tidelake.spec.binary_row_layout import array_header_size, null_bits_size, padded
-from tidelake.spec.binary_row_scalar import decode_row, encode_row, unscaled_value
-from tidelake.spec.bucket import bucket_default
-from tidelake.spec.types import (
+from tidelake.spec.rows.binary_row import EMPTY_ROW, decode_rows, encode_rows, hash_bytes, hash_rows
+from tidelake.spec.rows.binary_row_layout import array_header_size, null_bits_size, round_to_eight
+from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row, unscaled_value
+from tidelake.spec.rows.bucket import bucket_default
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
     BIGINT,
     BLOB,
     BOOLEAN,
@@ -308,7 +308,7 @@ def test_null_bits_share_words_with_the_header(arity: int, size: int) -> None:
 
 def test_sizes_of_arrays_and_padding() -> None:
     assert [array_header_size(count) for count in (0, 1, 32, 33, 64, 65)] == [4, 8, 8, 12, 12, 16]
-    assert [padded(size) for size in (0, 1, 8, 9)] == [0, 8, 8, 16]
+    assert [round_to_eight(size) for size in (0, 1, 8, 9)] == [0, 8, 8, 16]
 
 
 def test_blobs_and_geometries_are_bytes() -> None:
@@ -357,13 +357,13 @@ def test_what_lies_below_a_null_does_not_reach_the_bytes() -> None:
 def test_columns_and_types_must_agree() -> None:
     one, two = pa.array([1]), pa.array([1, 2])
     for call in (encode_rows, hash_rows):
-        with pytest.raises(InvalidInputError, match="as many columns as types"):
+        with pytest.raises(InvalidInputError, match="number of columns and number of types"):
             call([one], [INT, INT])
-        with pytest.raises(InvalidInputError, match="common length"):
+        with pytest.raises(InvalidInputError, match="differ in length"):
             call([one, two], [INT, INT])
-        with pytest.raises(InvalidInputError, match="common length"):
+        with pytest.raises(InvalidInputError, match="differ in length"):
             call([one], [INT], length=2)
-        with pytest.raises(InvalidInputError, match="common length"):
+        with pytest.raises(InvalidInputError, match="differ in length"):
             call([], [])
         with pytest.raises(InvalidInputError, match="cannot be cast"):
             call([pa.array([2**40])], [INT])
@@ -455,12 +455,12 @@ def at(offset: int, low: int) -> int:
 
 BAD: list[tuple[str, bytes, list[DataType]]] = [
     ("shorter than its arity prefix", b"\0\0", [INT]),
-    ("another number of fields", stored(1), [INT, INT]),
+    ("wrong number of fields", stored(1), [INT, INT]),
     ("too short for its fields", stored(1)[:-1], [INT]),
     ("longer than its slot", stored(0x88 << 56), [STRING]),
-    ("outside its row", stored(at(16, 9), tail=bytes(8)), [STRING]),
-    ("outside its row", stored(at(0x7FFFFFFF, 9), tail=bytes(8)), [BYTES]),
-    ("outside its row", stored(at(16, 0xFFFFFFFF), tail=bytes(8)), [BYTES]),
+    ("beyond its row", stored(at(16, 9), tail=bytes(8)), [STRING]),
+    ("beyond its row", stored(at(0x7FFFFFFF, 9), tail=bytes(8)), [BYTES]),
+    ("beyond its row", stored(at(16, 0xFFFFFFFF), tail=bytes(8)), [BYTES]),
     ("not valid UTF-8", stored(0x81 << 56 | 0xFF), [STRING]),
     ("not valid UTF-8", stored(at(16, 8), tail=b"\xe6\xb5abcdef"), [STRING]),
     ("time of day is out of range", stored(86_400_000), [TIME]),
@@ -469,21 +469,21 @@ BAD: list[tuple[str, bytes, list[DataType]]] = [
     ("impossible length", stored(at(16, 0), tail=bytes(16)), [DECIMAL_20_3]),
     ("impossible length", stored(at(16, 17), tail=bytes(24)), [DECIMAL_20_3]),
     ("more digits than its type", stored(at(16, 16), tail=b"\x7f" * 16), [DECIMAL_20_3]),
-    ("outside its row", stored(at(17, 16), tail=bytes(16)), [DECIMAL_20_3]),
+    ("beyond its row", stored(at(17, 16), tail=bytes(16)), [DECIMAL_20_3]),
     ("nanoseconds", stored(at(16, 1_000_000), tail=bytes(8)), [timestamp(6)]),
-    ("outside its row", stored(at(9, 0)), [timestamp(6)]),
-    ("outside its row", stored(at(16, 8)), [INTS]),
+    ("beyond its row", stored(at(9, 0)), [timestamp(6)]),
+    ("beyond its row", stored(at(16, 8)), [INTS]),
     ("too short for its size", stored(at(16, 3), tail=bytes(8)), [INTS]),
     ("negative size", stored(at(16, 8), tail=b"\xff" * 8), [INTS]),
     ("too short for its elements", stored(at(16, 8), tail=b"\x01" + bytes(7)), [INTS]),
     ("too short for its elements", stored(at(16, 8), tail=b"\xff\xff\xff\x7f" + bytes(4)), [INTS]),
     ("too short for its fields", stored(at(16, 8), tail=bytes(8)), [PAIR]),
-    ("outside its row", stored(at(16, 8), tail=b"\x05" + bytes(7)), [COUNTS]),
-    ("outside its row", stored(at(16, 8), tail=b"\x05" + bytes(7)), [VARIANT]),
+    ("beyond its row", stored(at(16, 8), tail=b"\x05" + bytes(7)), [COUNTS]),
+    ("beyond its row", stored(at(16, 8), tail=b"\x05" + bytes(7)), [VARIANT]),
     ("negative size", stored(at(16, 8), tail=b"\xff" * 8), [VARIANT]),
     ("length of its type", stored(at(16, 8), tail=b"\x03" + bytes(7)), [VectorType(length=2)]),
     ("length of its type", stored(at(16, 8), tail=b"\x02" + bytes(7)), [VectorType(length=2)]),
-    ("no numbers", stored(at(16, 8), tail=b"\x01" + bytes(7)), [VectorType(element=STRING)]),
+    ("not numbers", stored(at(16, 8), tail=b"\x01" + bytes(7)), [VectorType(element=STRING)]),
 ]
 
 
@@ -542,10 +542,10 @@ def test_a_null_field_may_hold_anything_in_its_slot() -> None:
             assert decode_rows(pa.array([data]), [dtype])[0].to_pylist() == [None]
 
 
-def test_a_missing_row_is_refused() -> None:
-    with pytest.raises(FormatError, match="missing"):
+def test_a_null_row_is_refused() -> None:
+    with pytest.raises(FormatError, match="row is null"):
         decode_rows(pa.array([b"x", None]), [INT])
-    with pytest.raises(InvalidInputError, match="missing"):
+    with pytest.raises(InvalidInputError, match="row is null"):
         hash_bytes(pa.array([bytes(8), None]))
 
 
@@ -621,7 +621,7 @@ def test_signed_zeros_and_nan_hash_by_their_bits() -> None:
 
 def test_the_scalar_codec_imports_neither_arrow_nor_numpy() -> None:
     code = (
-        "import sys, tidelake.spec.binary_row_scalar;"
+        "import sys, tidelake.spec.rows.binary_row_scalar;"
         "sys.exit(any(name in sys.modules for name in ('pyarrow', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

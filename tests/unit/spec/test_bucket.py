@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.bucket import BucketFunction, assign_buckets, bucket_default, bucket_hive, bucket_mod
-from tidelake.spec.types import (
+from tidelake.spec.rows.bucket import BucketFunction, assign_buckets, bucket_default, bucket_hive, bucket_mod
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -191,7 +191,7 @@ def test_a_bucket_key_has_columns_and_a_type_for_each() -> None:
     with pytest.raises(InvalidInputError, match="no columns"):
         assign_buckets([], [], function=BucketFunction.DEFAULT, count=1)
     for function in BucketFunction:
-        with pytest.raises(InvalidInputError, match="as many columns"):
+        with pytest.raises(InvalidInputError, match="number of columns"):
             assign_buckets([pa.array([1])], [], function=function, count=1)
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.cast_values import cast_array
-from tidelake.spec.type_codec import parse_type
+from tidelake.spec.casts.cast_values import cast_array
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.type_codec import parse_type
 
 DAY_MS = 86_400_000
 LTZ = " WITH LOCAL TIME ZONE"

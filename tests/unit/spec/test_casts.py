@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidelake.spec.casts import CastRule, cast_rule, is_default_for, same_type
-from tidelake.spec.type_codec import parse_type
+from tidelake.spec.casts.casts import CastRule, cast_rule, is_default_for, same_type
+from tidelake.spec.types.type_codec import parse_type
 
 COLUMNS = (
     "CHAR(5)", "VARCHAR(20)", "BOOLEAN", "BINARY(3)", "VARBINARY(9)", "DECIMAL(10,2)", "TINYINT", "SMALLINT", "INT",

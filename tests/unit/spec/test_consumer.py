@@ -3,8 +3,8 @@
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.consumer import Consumer, consumer_from_json, consumer_to_json
-from tidelake.spec.success import Success, mark_success, success_from_json, success_to_json
+from tidelake.spec.documents.consumer import Consumer, consumer_from_json, consumer_to_json
+from tidelake.spec.documents.success import Success, mark_success, success_from_json, success_to_json
 
 JAVA = b'{\n  "nextSnapshot" : 3\n}'
 

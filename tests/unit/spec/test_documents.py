@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tidelake.errors import InternalError, InvalidInputError
-from tidelake.spec.avro import RawBlock, encode_container, frame_block
-from tidelake.spec.consumer import Consumer, consumer_to_json
-from tidelake.spec.manifest_list import SCHEMA_TEXT
-from tidelake.spec.progress import Progress, progress_to_json
-from tidelake.spec.schema import Schema, new_schema, schema_to_json
-from tidelake.spec.snapshot import CommitKind, Snapshot, snapshot_to_json
-from tidelake.spec.statistics import Statistics, statistics_to_json
-from tidelake.spec.success import Success, success_to_json
-from tidelake.spec.tag import Tag, tag_to_json
+from tidelake.spec.avro.container import RawBlock, encode_container, frame_block
+from tidelake.spec.documents.consumer import Consumer, consumer_to_json
+from tidelake.spec.documents.progress import CommitProgress, progress_to_json
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot, snapshot_to_json
+from tidelake.spec.documents.statistics import Statistics, statistics_to_json
+from tidelake.spec.documents.success import Success, success_to_json
+from tidelake.spec.documents.tag import Tag, tag_to_json
+from tidelake.spec.manifests.manifest_list import SCHEMA_TEXT
+from tidelake.spec.schemas.schema import Schema, new_schema, schema_to_json
 
 SCHEMA = new_schema({"id": "INT"}, time_ms=1)
 SNAPSHOT = Snapshot(
@@ -55,7 +55,7 @@ def with_field(**changes: Any) -> Schema:
         (snapshot_to_json, replace(SNAPSHOT, base_manifest_list="../up")),
         (tag_to_json, Tag(snapshot=replace(SNAPSHOT, watermark="x"))),
         (consumer_to_json, Consumer(next_snapshot="1")),
-        (progress_to_json, Progress(user="u", committed="1")),
+        (progress_to_json, CommitProgress(user="u", committed="1")),
         (statistics_to_json, Statistics(snapshot_id="1", schema_id=0)),
         (success_to_json, Success(creation_time_ms="1", modification_time_ms=1)),
     ],
@@ -77,5 +77,5 @@ def test_a_document_that_could_not_be_read_is_not_handed_out(encode: Callable[[A
     ],
 )
 def test_a_manifest_that_could_not_be_read_is_not_handed_out(frames: list[bytes]) -> None:
-    with pytest.raises(InternalError, match="could not be read again"):
+    with pytest.raises(InternalError, match="not readable"):
         encode_container(SCHEMA_TEXT, "null", frames)

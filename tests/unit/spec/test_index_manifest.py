@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.index_manifest import (
+from tidelake.spec.manifests.index_manifest import (
     DELETION_VECTORS,
     HASH,
     SCHEMA_TEXT,
@@ -93,7 +93,7 @@ def test_an_entry_that_deletes_is_refused():
 def test_a_vector_without_a_place_is_refused():
     records = list(fastavro.reader(io.BytesIO(encode_index_manifest([VECTORS]))))
     records[0]["_DELETIONS_VECTORS_RANGES"][1] = None
-    with pytest.raises(FormatError, match="without a place"):
+    with pytest.raises(FormatError, match="without a range"):
         decode_index_manifest(written(json.loads(SCHEMA_TEXT), records), path="i")
 
 

@@ -7,9 +7,7 @@ from decimal import Decimal
 import pytest
 
 from tidelake.errors import FormatError, InternalError
-from tidelake.spec.json_doc import (
-    INT64_MAX,
-    INT64_MIN,
+from tidelake.spec.documents.json_doc import (
     dump,
     get_int,
     get_list,
@@ -20,7 +18,7 @@ from tidelake.spec.json_doc import (
     parse_object,
     unknown_members,
 )
-from tidelake.spec.limits import LIMITS, Limits
+from tidelake.spec.limits import INT64_MAX, INT64_MIN, LIMITS, Limits
 
 
 def parse(data: bytes, **limits: int) -> dict:

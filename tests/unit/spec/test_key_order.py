@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.binary_row_scalar import encode_row
-from tidelake.spec.key_order import decode_keys, overlapping_neighbours
-from tidelake.spec.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, FLOAT, INT, STRING, DecimalType
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.rows.key_order import decode_keys, overlapping_neighbours
+from tidelake.spec.types.data_types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, FLOAT, INT, STRING, DecimalType
 
 SORTED = [
     (INT, [-(2**31), -1, 0, 5, 2**31 - 1]),

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.hint import hint_bytes, parse_hint
+from tidelake.spec.documents.hint import hint_bytes, parse_hint
 from tidelake.spec.layout import (
     EARLIEST,
     LATEST,
@@ -19,7 +19,6 @@ from tidelake.spec.layout import (
     parse_named,
     parse_numbered,
     table_dir,
-    temporary_name,
 )
 
 MAIN = TableLayout()
@@ -148,12 +147,6 @@ def test_named_files_are_recognised():
     assert parse_named("tag-a b", "tag-") == "a b"
     assert parse_named("tag-", "tag-") is None
     assert parse_named("a b", "tag-") is None
-
-
-def test_a_temporary_name_is_hidden_and_never_numbered():
-    name = temporary_name("snapshot-1", "u")
-    assert name == ".snapshot-1.u.tmp"
-    assert parse_numbered(name, "snapshot-") is None
 
 
 def test_layouts_are_values():

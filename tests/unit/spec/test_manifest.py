@@ -14,10 +14,10 @@ import pyarrow.parquet
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec import avro_decode
-from tidelake.spec.avro import copy_block, parse_container, write_container
+from tidelake.spec.avro import decode as avro_decode
+from tidelake.spec.avro.container import copy_block, parse_container, write_container
 from tidelake.spec.data_file import DataFile, SimpleStats, data_files
-from tidelake.spec.manifest import (
+from tidelake.spec.manifests.manifest import (
     ADD,
     DELETE,
     ENTRIES,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tidelake.spec.binary_row_scalar import decode_row, encode_row
 from tidelake.spec.data_file import EMPTY_ROW, DataFile, SimpleStats
-from tidelake.spec.manifest import ADD, DELETE, empty_entries, entries_table
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.manifest_meta import combine_metas, meta_of_entries
-from tidelake.spec.types import DOUBLE, INT, STRING, with_nullable
+from tidelake.spec.manifests.manifest import ADD, DELETE, empty_entries, entries_table
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.manifests.manifest_meta import combine_metas, meta_of_entries
+from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row
+from tidelake.spec.types.data_types import DOUBLE, INT, STRING, with_nullable
 
 TYPES = (STRING, INT)
 

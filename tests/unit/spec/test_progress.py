@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.progress import Progress, progress_file_name, progress_from_json, progress_to_json
+from tidelake.spec.documents.progress import CommitProgress, progress_file_name, progress_from_json, progress_to_json
 
 
 @pytest.mark.parametrize(
     "progress",
     [
-        Progress(user="u"),
-        Progress(user="é ", committed=-(2**63), after=7),
-        Progress(user="", committed=1, pending=2**63 - 1, after=2**62),
+        CommitProgress(user="u"),
+        CommitProgress(user="é ", committed=-(2**63), after=7),
+        CommitProgress(user="", committed=1, pending=2**63 - 1, after=2**62),
     ],
 )
 def test_a_document_comes_back(progress):
@@ -21,7 +21,7 @@ def test_a_document_comes_back(progress):
 
 
 def test_what_is_not_known_is_left_out():
-    assert b"pending" not in progress_to_json(Progress(user="u", committed=1))
+    assert b"pending" not in progress_to_json(CommitProgress(user="u", committed=1))
 
 
 @pytest.mark.parametrize("user", ["job", "job 7", "é", "a.b", "x" * 100])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.schema import Column, Schema, new_schema, schema_from_json, schema_to_json
-from tidelake.spec.types import BIGINT, INT, STRING, Field, RowType, with_nullable
+from tidelake.spec.schemas.schema import Column, Schema, new_schema, schema_from_json, schema_to_json
+from tidelake.spec.types.data_types import BIGINT, INT, STRING, Field, RowType, with_nullable
 
 # Written by release 2.0.0 of the reference implementation.
 JAVA = """{
@@ -194,7 +194,7 @@ def test_unknown_members_are_carried_through_behind_the_known_ones():
 
 def test_the_id_must_be_the_one_of_the_file_name():
     assert read(PLAIN, expected_id=2).id == 2
-    with pytest.raises(FormatError, match="another id"):
+    with pytest.raises(FormatError, match="differs from its file name"):
         read(PLAIN, expected_id=3)
 
 
@@ -354,6 +354,10 @@ def test_a_key_without_its_partition_column_is_allowed_in_every_bucket_mode():
             },
             "full-compaction.delta-commits",
         ),
+        ({"options": {"full-compaction.delta-commits": "3"}}, "full-compaction.delta-commits"),
+        ({"options": {"changelog.num-retained.max": "7"}}, "changelog.num-retained.max"),
+        ({"options": {"manifest-sort.enabled": "true"}}, "manifest-sort.enabled"),
+        ({"options": {"table-read.sequence-number.enabled": "true"}}, "primary key"),
     ],
 )
 def test_a_table_that_breaks_a_rule_is_refused_naming_the_culprit(how, names):

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.snapshot import CommitKind, Snapshot, snapshot_from_json, snapshot_to_json
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot, snapshot_from_json, snapshot_to_json
 
 # The example of the specification, which the reference implementation wrote.
 JAVA = b"""{
@@ -146,7 +146,7 @@ def test_an_operation_of_the_future_is_kept_and_empty_properties_vanish():
 
 def test_the_id_must_be_the_one_of_the_file_name():
     assert read(OLD, expected_id=1).id == 1
-    with pytest.raises(FormatError, match="another id"):
+    with pytest.raises(FormatError, match="differs from its file name"):
         read(OLD, expected_id=2)
 
 

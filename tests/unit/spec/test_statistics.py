@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.statistics import ColumnStatistics, Statistics, statistics_from_json, statistics_to_json
+from tidelake.spec.documents.statistics import ColumnStatistics, Statistics, statistics_from_json, statistics_to_json
 
 SPEC = b"""{ "snapshotId" : 1, "schemaId" : 0, "mergedRecordCount" : 2, "mergedRecordSize" : 100,
   "colStats" : {

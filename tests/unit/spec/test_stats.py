@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.binary_row_scalar import EMPTY_ROW, decode_row, encode_row
-from tidelake.spec.stats import (
+from tidelake.spec.rows.binary_row_scalar import EMPTY_ROW, decode_row, encode_row
+from tidelake.spec.stats.column_stats import (
     UNKNOWN,
     ColumnStats,
     SimpleStats,
@@ -24,8 +24,8 @@ from tidelake.spec.stats import (
     is_comparable,
     partition_stats,
 )
-from tidelake.spec.stats_evolution import bounds_under, widens
-from tidelake.spec.stats_modes import (
+from tidelake.spec.stats.stats_evolution import bounds_under, widens
+from tidelake.spec.stats.stats_modes import (
     COUNTS,
     FULL,
     KEY_MODE,
@@ -37,7 +37,7 @@ from tidelake.spec.stats_modes import (
     truncate_max_text,
     truncate_min_text,
 )
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     BIGINT,
     BLOB,
     BOOLEAN,

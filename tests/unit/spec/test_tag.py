@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from tidelake.errors import FormatError
-from tidelake.spec.snapshot import snapshot_from_json
-from tidelake.spec.tag import Tag, tag_from_json, tag_to_json
+from tidelake.spec.documents.snapshot import snapshot_from_json
+from tidelake.spec.documents.tag import Tag, tag_from_json, tag_to_json
 
 # Written by release 2.0.0 of the reference implementation.
 PLAIN = b"""{

@@ -3,17 +3,7 @@
 import pytest
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.spec.type_codec import (
-    fields_from_json,
-    fields_to_json,
-    number_nested,
-    parse_type,
-    type_depth,
-    type_from_json,
-    type_json_depth,
-    type_to_json,
-)
-from tidelake.spec.types import (
+from tidelake.spec.types.data_types import (
     BIGINT,
     BYTES,
     DOUBLE,
@@ -30,6 +20,16 @@ from tidelake.spec.types import (
     TimeType,
     VectorType,
     with_nullable,
+)
+from tidelake.spec.types.type_codec import (
+    fields_from_json,
+    fields_to_json,
+    number_nested,
+    parse_type,
+    type_depth,
+    type_from_json,
+    type_json_depth,
+    type_to_json,
 )
 
 NOT_NULL_INT = with_nullable(INT, False)

@@ -8,10 +8,10 @@ import pytest
 
 from tidelake.errors import FormatError, InvalidInputError, NotFoundError
 from tidelake.io.fileio import Created, Exists
+from tidelake.spec.documents.progress import CommitProgress, progress_to_json
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot, snapshot_to_json
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.progress import Progress, progress_to_json
-from tidelake.spec.schema import new_schema
-from tidelake.spec.snapshot import CommitKind, Snapshot, snapshot_to_json
+from tidelake.spec.schemas.schema import new_schema
 from tidelake.store.progress import ProgressStore
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
@@ -84,7 +84,7 @@ def test_a_damaged_head_is_never_skipped(snapshots, io):
 
 def test_a_snapshot_under_the_name_of_another_is_refused(snapshots, io):
     io.overwrite("snapshot/snapshot-3", snapshot_to_json(SNAPSHOT))
-    with pytest.raises(FormatError, match="another id"):
+    with pytest.raises(FormatError, match="differs from its file name"):
         snapshots.latest()
 
 
@@ -145,17 +145,17 @@ def test_each_branch_has_documents_of_its_own(io):
 
 def test_progress_comes_back_and_is_empty_before(io):
     store = ProgressStore(io, TableLayout())
-    assert store.read("u") == Progress(user="u")
-    store.write(Progress(user="u", committed=4, after=2))
-    store.write(Progress(user="u", committed=5, after=3))
+    assert store.read("u") == CommitProgress(user="u")
+    store.write(CommitProgress(user="u", committed=4, after=2))
+    store.write(CommitProgress(user="u", committed=5, after=3))
     assert store.read("u").committed == 5
-    assert store.read("v") == Progress(user="v")
+    assert store.read("v") == CommitProgress(user="v")
 
 
 def test_a_document_of_another_user_is_not_believed(io):
     store = ProgressStore(io, TableLayout())
-    io.overwrite(store.path("u"), progress_to_json(Progress(user="other", committed=9)))
-    assert store.read("u") == Progress(user="u")
+    io.overwrite(store.path("u"), progress_to_json(CommitProgress(user="other", committed=9)))
+    assert store.read("u") == CommitProgress(user="u")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"{}", b"x" * (1 << 17)])

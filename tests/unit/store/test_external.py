@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
+from kit.small_tables import with_foreign_options
 from tidelake.errors import FormatError, UnsupportedError
 from tidelake.io import LocalFileIO, MemoryFileIO
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.spec.data_file import DataFile
 from tidelake.store.external import open_external
 from tidelake.table import Table
-from unit.ops.kit import with_foreign_options
 
 ROOTS = {"data-file.external-paths": "file:///ext/one, /ext/two,s3://bucket/three"}
 

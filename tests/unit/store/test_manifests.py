@@ -10,12 +10,12 @@ import pytest
 
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.io.executor import ThreadExecutor
-from tidelake.spec.avro import parse_container
+from tidelake.spec.avro.container import parse_container
 from tidelake.spec.data_file import EMPTY_ROW, DataFile
-from tidelake.spec.index_manifest import IndexEntry, IndexFile
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.limits import Limits
-from tidelake.spec.manifest import ADD, DELETE, ENTRIES, entries_table
+from tidelake.spec.manifests.index_manifest import IndexEntry, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, ENTRIES, entries_table
 from tidelake.store.manifests import ManifestNames, ManifestStore
 from tidelake.testing import MemoryFileIO, TracingFileIO
 

@@ -1,5 +1,7 @@
-"""Tables on Apache Spark: the plan is made on the driver, tasks read, merge and write, and the driver commits once.
+"""Tables on Apache Spark: the driver plans, tasks read, merge and write, and the driver commits once.
 
-`session` starts Spark, `types` maps types, `remote` is what a task knows of a table, `rows` reads, `write` writes,
-`compact` compacts, `source` is the data source `tidelake`. Only public PySpark is used, and nothing runs in the JVM.
+`engine` answers what the core asks of an engine, `session` starts Spark, `bridge` translates between the two worlds,
+`read` and `write` are the two directions, `stream` runs them batch by batch, `merge` and `compact` are jobs over both,
+`datasource` is the format `tidelake` of `spark.read` and `df.write`. Only public PySpark is used, and nothing of ours
+runs in the JVM.
 """

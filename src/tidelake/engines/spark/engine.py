@@ -1,4 +1,4 @@
-"""Spark behind the port: what the core asks of an engine."""
+"""The implementation of the port `tidelake.engine` for Spark."""
 
 from __future__ import annotations
 
@@ -7,50 +7,64 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from tidelake.catalog.filesystem import Lake
-from tidelake.engines.spark.compact import SparkHands
-from tidelake.engines.spark.merge import merge_frame
-from tidelake.engines.spark.rows import frame_of
-from tidelake.engines.spark.session import attach, current, start
-from tidelake.engines.spark.types import checked_frame, columns_of
-from tidelake.engines.spark.write import write_frame
+from tidelake.catalog.lake import Lake
+from tidelake.engines.port import Engine
+from tidelake.engines.spark.bridge.types import columns_of, require_frame
+from tidelake.engines.spark.compact.runner import SparkStepRunner
+from tidelake.engines.spark.datasource.source import stream_frame
+from tidelake.engines.spark.merge.job import merge_frame
+from tidelake.engines.spark.read.frames import frame_of
+from tidelake.engines.spark.session.start import attach, current, start
+from tidelake.engines.spark.stream.sink import start_stream
+from tidelake.engines.spark.write.job import write_frame
+from tidelake.ops.change.merge import MergePlan, MergeResult
 from tidelake.ops.commit.messages import CommitResult
-from tidelake.ops.write.merge import MergePlan, MergeResult
 from tidelake.query import Scan
+from tidelake.spec.types.data_types import DataType
 from tidelake.table import Table
-from tidelake.table.merging import Merge
+from tidelake.table.engine_port import StreamArguments, WriteArguments
+from tidelake.table.merge_builder import Merge
 
 
-class SparkEngine:
-    """Spreads verbs over Spark tasks."""
+class SparkEngine(Engine):
+    """Runs reads, writes, merges and compactions in Spark tasks."""
 
     def start(self, lake: Lake, *, master: str, app: str, conf: Mapping[str, object]) -> SparkSession:
-        """A session that knows the lake."""
+        """Start a session, or use the running one, and make it find the tables of the lake."""
         session = start(master, app, conf)
         attach(session, lake)
         return session
 
     def attach(self, session: Any, lake: Lake) -> None:
-        """Let a session that is there know the lake."""
+        """Make a running session find the tables of the lake."""
         attach(current(session), lake)
 
     def frame(self, scan: Scan, session: Any | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         """A lazy frame of the scan's rows, pinned to one snapshot."""
         return frame_of(scan, current(session), columns)
 
-    def column_types(self, data: Any) -> dict[str, Any]:
-        """The columns that a table for a frame or its schema would have."""
+    def stream(self, table: Table, session: Any | None, options: Mapping[str, object]) -> DataFrame:
+        """A streaming frame of a table."""
+        return stream_frame(table, current(session), options)
+
+    def column_types(self, data: object) -> dict[str, DataType]:
+        """The columns that a table made for a frame, or for its schema, would have."""
         return columns_of(data)
 
-    def write(self, table: Table, frame: Any, how: Mapping[str, Any]) -> CommitResult:
+    def write(self, table: Table, frame: object, how: WriteArguments) -> CommitResult:
         """Write a frame to a table as one commit."""
-        return write_frame(table, checked_frame(frame), **how)
+        return write_frame(table, require_frame(frame), **how)
+
+    def stream_to(self, table: Table, frame: object, how: StreamArguments) -> StreamingQuery:
+        """Start the query that writes a streaming frame to a table."""
+        return start_stream(table, require_frame(frame), how)
 
     def merge(self, table: Table, merge: Merge, plan_only: bool) -> MergeResult | MergePlan:
-        """Merge a frame into a table as one commit, or tell how."""
-        return merge_frame(table, replace(merge, source=checked_frame(merge.source)), plan_only)
+        """Merge a frame into a table as one commit, or only plan it."""
+        return merge_frame(table, replace(merge, source=require_frame(merge.source)), plan_only)
 
-    def hands(self, session: Any) -> SparkHands:
-        """What carries steps of a compaction out as tasks of the session."""
-        return SparkHands(current(session))
+    def step_runner(self, session: Any) -> SparkStepRunner:
+        """The runner that runs the steps of a compaction in tasks of the session."""
+        return SparkStepRunner(current(session))

@@ -1,6 +1,6 @@
-"""Small vectorised steps on Arrow arrays and groups of rows that several functions take.
+"""Small vectorised steps on Arrow arrays and groups of rows that several aggregate functions share.
 
-Nothing here loops over rows. Arguments may be slices; results are arrays of their own with offset zero.
+Nothing here loops over rows. Arguments may be slices; results have offset zero.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = [
     "bitmap",
     "choose",
     "filled_groups",
+    "floats_to_integers",
     "from_numbers",
     "integers",
+    "integers_to_floats",
     "join_keys",
     "nulls_like",
-    "ordered",
     "total_ranks",
-    "unordered",
     "valid",
 ]
 
@@ -35,23 +35,23 @@ Numbers = np.ndarray[Any, Any]
 
 
 def valid(array: pa.Array) -> Bools:
-    """Which values are not null."""
+    """Return a mask of the values that are not null."""
     found: Bools = array.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def nulls_like(array: pa.Array) -> pa.Array:
-    """As many nulls of the same type."""
+    """Return as many nulls of the same type."""
     return pa.nulls(len(array), array.type)
 
 
 def bitmap(mask: Bools) -> pa.Buffer | None:
-    """The mask as a validity buffer; None when everything is valid."""
+    """Return the mask as a validity buffer; None if everything is valid."""
     return None if mask.all() else pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
 def choose(mask: Bools, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Row by row `yes` where the mask holds, else `no`; of any type."""
+    """Return `yes` where the mask is true, else `no`; `pc.if_else` for nested types too."""
     if mask.all():
         return yes
     if not mask.any():
@@ -63,13 +63,13 @@ def choose(mask: Bools, yes: pa.Array, no: pa.Array) -> pa.Array:
 
 
 def filled_groups(starts: Index) -> tuple[Index, Bools]:
-    """Where the groups that have rows begin, and which groups these are."""
+    """Return where the non-empty groups begin, and a mask of these groups."""
     filled = starts[1:] > starts[:-1]
     return starts[:-1][filled], filled
 
 
 def integers(array: pa.Array) -> Numbers:
-    """The numbers behind a fixed-width type, zero for nulls: integers, dates, times, moments, decimals of 18 digits."""
+    """Return the integers behind a fixed-width type (decimals of 18 digits, dates, timestamps); zero for nulls."""
     kind = array.type
     if pa.types.is_decimal128(kind):
         buffer = array.buffers()[1] or b""
@@ -82,7 +82,7 @@ def integers(array: pa.Array) -> Numbers:
 
 
 def from_numbers(numbers: Numbers, mask: Bools, kind: pa.DataType) -> pa.Array:
-    """An array of a fixed-width type from what lies behind it; null where the mask is false."""
+    """Return an array of a fixed-width type from its integers or floats; null where the mask is false."""
     if pa.types.is_decimal128(kind):
         words = np.empty((len(numbers), 2), np.int64)
         words[:, 0], words[:, 1] = numbers, numbers.astype(np.int64) >> 63
@@ -92,16 +92,16 @@ def from_numbers(numbers: Numbers, mask: Bools, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(mask), [bitmap(mask), pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
-def ordered(array: pa.Array) -> Numbers:
-    """Floating point numbers as integers in the total order -infinity … -0.0 < 0.0 … infinity < NaN; nulls are 0."""
+def floats_to_integers(array: pa.Array) -> Numbers:
+    """Return floats as integers in their total order, -infinity … -0.0 < 0.0 … infinity < NaN; nulls are 0."""
     floats: Numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     whole = np.dtype(f"i{array.type.bit_width // 8}")
     bits = np.where(np.isnan(floats), np.array(np.nan, floats.dtype), floats).view(whole)
     return _fold_sign(bits)
 
 
-def unordered(numbers: Numbers) -> Numbers:
-    """The floating point numbers behind `ordered`."""
+def integers_to_floats(numbers: Numbers) -> Numbers:
+    """Return the floats behind integers of `floats_to_integers`."""
     return _fold_sign(numbers).view(np.dtype(f"f{numbers.dtype.itemsize}"))
 
 
@@ -110,10 +110,10 @@ def _fold_sign(bits: Numbers) -> Numbers:
 
 
 def total_ranks(array: pa.Array) -> Index:
-    """The rank of each value of a scalar type, equal values alike; nulls come first, floats in their total order."""
+    """Return the dense rank of each value of a scalar type; nulls come first, floats in their total order."""
     kind = array.type
     if pa.types.is_floating(kind):
-        array = pa.array(ordered(array), mask=~valid(array))
+        array = pa.array(floats_to_integers(array), mask=~valid(array))
     elif pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     ranks = pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy()
@@ -122,5 +122,5 @@ def total_ranks(array: pa.Array) -> Index:
 
 
 def join_keys(left: Index, right: Index) -> Index:
-    """Pairs of small numbers, none negative, as one number each."""
+    """Return one number for each pair of small non-negative numbers."""
     return left * (int(right.max()) + 1 if len(right) else 1) + right

@@ -1,7 +1,7 @@
-"""What an aggregate function is, and what all of them share.
+"""The protocol of aggregate functions, and what all of them share.
 
-The laws: `first` gives the state after the first fed row of a key; `merge` folds the next, newer row into it; a left
-fold of `merge` is the result. `reduce`, where it answers, equals that fold bit for bit, errors included.
+The laws: `first` returns the state after the first row of a key; `merge` folds the next, newer row into it; a left fold
+of `merge` is the result. If `reduce` returns a value, it equals that fold bit for bit, and it raises the same errors.
 """
 
 from __future__ import annotations
@@ -15,77 +15,77 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.aggregate.arrays import Bools, Index, choose, nulls_like
-from tidelake.spec.types import DataType
+from tidelake.spec.types.data_types import DataType
 
 __all__ = ["Aggregate", "Function", "IgnoringRetract"]
 
 
 class Aggregate(Protocol):
-    """One column's function. Arrays have equal lengths and the Arrow type of the column, which the result has too."""
+    """The function of one column. Arguments have equal lengths and, like results, the Arrow type of the column."""
 
     @property
     def name(self) -> str:
-        """The name of the function, as in the option."""
+        """The name of the function, as in options."""
         ...
 
     @property
     def associative(self) -> bool:
-        """Whether added versions may be merged in a tree: the same value, and the same error, in any grouping."""
+        """Whether added versions may be merged in any grouping with the same value and the same error."""
         ...
 
     @property
     def ignores_retract(self) -> bool:
-        """Whether a retracted row counts for nothing; `first` is then meant for the first row that does count."""
+        """Whether retract rows are skipped; `first` is then called for the first row that is not skipped."""
         ...
 
     @property
-    def takes_back(self) -> bool:
-        """Whether a row that is taken back is not an error."""
+    def can_retract(self) -> bool:
+        """Whether the function accepts retract rows."""
         ...
 
     def first(self, value: pa.Array, retracted: Bools | None = None) -> pa.Array:
-        """The state after the first fed row; `retracted` marks rows that are taken back instead of added.
+        """Return the state after the first row; `retracted` is a mask of the retract rows.
 
         Raises:
-            UnsupportedError: A row is taken back and the function cannot do that.
+            UnsupportedError: There is a retract row and the function cannot retract.
             InvalidInputError: A value overflows or is not allowed.
-            FormatError: The bytes of a sketch or bitmap are none.
+            FormatError: The bytes are not a valid sketch or bitmap.
         """
         ...
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
-        """The state after adding a newer row to an older state.
+        """Return the state after adding a newer row to an older state.
 
         Raises:
             InvalidInputError: A value overflows or is not allowed.
-            FormatError: The bytes of a sketch or bitmap are none.
+            FormatError: The bytes are not a valid sketch or bitmap.
         """
         ...
 
     def merge_reversed(self, state: pa.Array, value: pa.Array) -> pa.Array:
-        """The state after adding a row that is older than the state; raises what `merge` raises."""
+        """Return the state after adding a row that is older than the state; raises what `merge` raises."""
         ...
 
     def retract(self, state: pa.Array, value: pa.Array) -> pa.Array:
-        """The state after taking a row back.
+        """Return the state after a retract row.
 
         Raises:
-            UnsupportedError: The function cannot do that.
+            UnsupportedError: The function cannot retract.
             InvalidInputError: A value overflows or is not allowed.
         """
         ...
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array | None:
-        """The fold of whole groups of added rows, oldest first, or None where there is no shortcut.
+        """Return the fold of whole groups of added rows, oldest first; None if the function has no shortcut for them.
 
-        Group g is `values[starts[g]:starts[g + 1]]`; a group without rows is null. Raises what `merge` raises.
+        Group g is `values[starts[g]:starts[g + 1]]`; an empty group gives null. Raises what `merge` raises.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Function(ABC):
-    """Base of the functions: a function that keeps the first row as it is and takes nothing back."""
+    """Base class of the functions: it starts with the first row unchanged and cannot retract."""
 
     column: str
     dtype: DataType
@@ -102,12 +102,12 @@ class Function(ABC):
         return False
 
     @property
-    def takes_back(self) -> bool:
-        """See `Aggregate.takes_back`."""
+    def can_retract(self) -> bool:
+        """See `Aggregate.can_retract`."""
         return type(self).retract is not Function.retract
 
     def start(self, value: pa.Array) -> pa.Array:
-        """The state after the first row, when that is added."""
+        """Return the state after the first row, if that is not a retract row."""
         return value
 
     def first(self, value: pa.Array, retracted: Bools | None = None) -> pa.Array:
@@ -137,7 +137,7 @@ class Function(ABC):
         """See `Aggregate.retract`."""
         assert len(state) == len(value)
         raise UnsupportedError(
-            "aggregate function cannot take a row back",
+            "aggregate function cannot retract a row",
             column=self.column,
             function=self.name,
             hint=f"set fields.{self.column}.ignore-retract to true, or let deletes remove the whole row with"
@@ -149,17 +149,17 @@ class Function(ABC):
         del values, starts
         return None
 
-    def refused(
+    def value_error(
         self, message: str, *, code: str | None = None, hint: str | None = None, **facts: object
     ) -> InvalidInputError:
-        """An error about a value of this column."""
+        """Return an error about a value of this column."""
         facts = {"column": self.column, "function": self.name, "type": self.dtype, **facts}
         return InvalidInputError(message, code=code, hint=hint, **facts)
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoringRetract:
-    """Another function for which rows that are taken back count for nothing (`fields.<c>.ignore-retract`)."""
+    """Wraps a function so that it skips retract rows (`fields.<c>.ignore-retract`)."""
 
     inner: Aggregate
 
@@ -170,7 +170,7 @@ class IgnoringRetract:
 
     @property
     def associative(self) -> bool:
-        """As the function itself."""
+        """As the wrapped function."""
         return self.inner.associative
 
     @property
@@ -179,8 +179,8 @@ class IgnoringRetract:
         return True
 
     @property
-    def takes_back(self) -> bool:
-        """Always: it counts for nothing."""
+    def can_retract(self) -> bool:
+        """Always, because retract rows are skipped."""
         return True
 
     def first(self, value: pa.Array, retracted: Bools | None = None) -> pa.Array:

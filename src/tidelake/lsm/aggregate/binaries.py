@@ -1,8 +1,8 @@
-"""`rbm32`, `rbm64`, `hll_sketch` and `theta_sketch`: binaries that hold a set, united.
+"""`rbm32`, `rbm64`, `hll_sketch` and `theta_sketch`: unions of sets that are stored as binaries.
 
-Each value is a structure of its own, so these work key by key, on the keys that have two values only. Bitmaps and theta
-sketches come out in the bytes that Java writes; of a HyperLogLog sketch in its early, exact form the order of coupons
-inside may differ. The libraries behind them are an extra and are loaded when the first value is united.
+Each value is a structure of its own, so these functions loop over the keys that have two values. Bitmaps and theta
+sketches have the same bytes as Java's; in a HyperLogLog sketch in its early, exact form the order of coupons may
+differ. The libraries are an optional dependency and are imported with the first union.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelake.lsm.aggregate.roaring64 import ARRAY, BITMAP, RUN, Container
 __all__ = ["Bitmap32", "Bitmap64", "HllSketch", "ThetaSketch"]
 
 _LG_K: Final = 12
-"""Size of the union of the reference implementation: 4096 registers or entries."""
+"""The size of Paimon's unions: 4096 registers or entries."""
 
 _ARRAY_MAX: Final = 4096
 _COOKIE, _COOKIE_WITH_RUNS = 12346, 12347
@@ -37,14 +37,14 @@ _THETA_SINGLE, _THETA_EMPTY = 0x20, 0x04
 class _Union(Function):
     @abstractmethod
     def unite(self, one: bytes, other: bytes) -> bytes:
-        """The union of two values."""
+        """Return the union of two values."""
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
         both = valid(older) & valid(newer)
         rows = np.flatnonzero(both)
         united = [
-            self._united(one, other)
+            self._unite_values(one, other)
             for one, other in zip(
                 older.take(pa.array(rows)).to_pylist(), newer.take(pa.array(rows)).to_pylist(), strict=True
             )
@@ -53,12 +53,12 @@ class _Union(Function):
         place[rows] = 2 * len(older) + np.arange(len(rows))
         return pa.concat_arrays([older, newer, pa.array(united, older.type)]).take(pa.array(place))
 
-    def _united(self, one: bytes, other: bytes) -> bytes:
+    def _unite_values(self, one: bytes, other: bytes) -> bytes:
         try:
             return self.unite(one, other)
         except (FormatError, ValueError, RuntimeError, IndexError, MemoryError) as cause:
             raise FormatError(
-                "bytes of a column are not what its aggregate function unites",
+                "value is not valid for its aggregate function",
                 column=self.column,
                 function=self.name,
                 cause=str(cause)[:200],
@@ -79,11 +79,11 @@ class _Union(Function):
 
 @dataclass(frozen=True, slots=True)
 class Bitmap32(_Union):
-    """The union of 32-bit roaring bitmaps in the portable form."""
+    """The union of 32-bit roaring bitmaps in the portable format."""
 
     def unite(self, one: bytes, other: bytes) -> bytes:
         """See `_Union.unite`."""
-        from pyroaring import BitMap  # importing should stay quick
+        from pyroaring import BitMap  # an optional dependency, and slow to import
 
         left, right = BitMap.deserialize(one), BitMap.deserialize(other)
         left |= right
@@ -93,7 +93,7 @@ class Bitmap32(_Union):
 
 @dataclass(frozen=True, slots=True)
 class Bitmap64(_Union):
-    """The union of 64-bit roaring bitmaps in Java's form."""
+    """The union of 64-bit roaring bitmaps in Java's format."""
 
     def unite(self, one: bytes, other: bytes) -> bytes:
         """See `_Union.unite`."""
@@ -111,7 +111,7 @@ class Bitmap64(_Union):
 
 @dataclass(frozen=True, slots=True)
 class HllSketch(_Union):
-    """The union of HyperLogLog sketches, with 4 bits a register."""
+    """The union of HyperLogLog sketches, with 4 bits per register."""
 
     def unite(self, one: bytes, other: bytes) -> bytes:
         """See `_Union.unite`."""
@@ -136,7 +136,7 @@ class ThetaSketch(_Union):
 
 
 def _as_java(sketch: bytes) -> bytes:
-    """The same sketch with what only Java fills in: the sampling rate, the mark of a single item, no seed if empty."""
+    """Set the fields that only Java sets: the sampling rate, the flag of a single item, and no seed if empty."""
     out = bytearray(sketch)
     if out[5] & _THETA_EMPTY:
         out[6:8] = b"\0\0"
@@ -148,14 +148,14 @@ def _as_java(sketch: bytes) -> bytes:
 
 
 def _portable(container: Container) -> bytes:
-    """One container as a portable 32-bit bitmap."""
+    """Return a portable 32-bit bitmap with one container."""
     if container.kind == RUN:
         return struct.pack("<HHBHH", _COOKIE_WITH_RUNS, 0, 1, 0, container.count - 1) + container.payload
     return struct.pack("<IIHHI", _COOKIE, 1, 0, container.count - 1, 16) + container.payload
 
 
 def _container(bitmap: bytes) -> Container:
-    """The one container of a portable 32-bit bitmap."""
+    """Return the only container of a portable 32-bit bitmap."""
     if struct.unpack_from("<H", bitmap)[0] == _COOKIE_WITH_RUNS:
         return Container(RUN, struct.unpack_from("<H", bitmap, 7)[0] + 1, bitmap[9:])
     count = struct.unpack_from("<H", bitmap, 10)[0] + 1

@@ -1,4 +1,4 @@
-"""Functions that keep one of the values as it is: the first or the last one, any or not null, and the primary key."""
+"""Functions that keep one of the values: the first or last, the first or last that is not null, or the primary key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Choice(Function):
 
 @dataclass(frozen=True, slots=True)
 class LastValue(_Choice):
-    """The newest value, even null; taking any value back leaves null."""
+    """The newest value, even if it is null; a retract row sets null."""
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
@@ -42,7 +42,7 @@ class LastValue(_Choice):
 
 @dataclass(frozen=True, slots=True)
 class KeyValue(LastValue):
-    """A column of the primary key, which all versions share."""
+    """A column of the primary key, whose value all versions share."""
 
     def retract(self, state: pa.Array, value: pa.Array) -> pa.Array:
         """See `Aggregate.retract`."""
@@ -52,7 +52,7 @@ class KeyValue(LastValue):
 
 @dataclass(frozen=True, slots=True)
 class LastNonNullValue(_Choice):
-    """The newest value that is not null; taking one that is not null back leaves null."""
+    """The newest value that is not null; a retract row with a value sets null."""
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
@@ -75,9 +75,9 @@ class LastNonNullValue(_Choice):
 
 @dataclass(frozen=True, slots=True)
 class FirstValue(_Choice):
-    """The oldest value, even null.
+    """The oldest value, even if it is null.
 
-    A null state is a first value that was null: whoever has fed nothing yet calls `first`, not `merge`.
+    A null state means that the first value was null: for the first row, call `first`, not `merge`.
     """
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
@@ -99,7 +99,7 @@ class FirstNonNullValue(_Choice):
         return choose(valid(older), older, newer)
 
     def merge_reversed(self, state: pa.Array, value: pa.Array) -> pa.Array:
-        """The older value even where it is null: so does the reference implementation, which loses the state then."""
+        """Return the older value even if it is null. Paimon does so too, and loses the state then."""
         del state
         return value
 

@@ -1,6 +1,6 @@
-"""`collect`: the items of all versions in one array, each value once if so configured.
+"""`collect`: the items of all versions in one array, with `distinct` each value once.
 
-Of equal items the first one stays, so the order is that of first appearance.
+Of equal items the first is kept, so items are in the order of their first appearance.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Collect"]
 
 @dataclass(frozen=True, slots=True)
 class Collect(Function):
-    """Appends arrays; taking back removes one occurrence of each item."""
+    """Appends arrays; a retract row removes one occurrence of each of its items."""
 
     distinct: bool
 
@@ -35,17 +35,17 @@ class Collect(Function):
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
-        return self._built(explode_pair(older, newer), older.type)
+        return self._implode_items(explode_pair(older, newer), older.type)
 
     def merge_reversed(self, state: pa.Array, value: pa.Array) -> pa.Array:
-        """The order of versions does not matter to a collection: a late row is appended like any other."""
+        """Append the row: `collect` does not care about the order of versions."""
         return self.merge(state, value)
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array:
         """See `Aggregate.reduce`."""
-        return self._built(explode(values, starts), values.type)
+        return self._implode_items(explode(values, starts), values.type)
 
-    def _built(self, items: Items, kind: pa.DataType) -> pa.Array:
+    def _implode_items(self, items: Items, kind: pa.DataType) -> pa.Array:
         if self.distinct:
             items = items.keep(first_of_each(items.group, value_codes(items.values)))
         return implode(items.values, items.group, items.known, kind)
@@ -59,5 +59,5 @@ class Collect(Function):
         kept[~items.newer] = occurrences(keys[~items.newer]) >= taken[keys[~items.newer]]
         left = items.keep(kept)
         rest = implode(left.values, left.group, valid(state), state.type)
-        # Untouched arrays stay as they are, byte for byte.
+        # Retracting an empty array must return the state unchanged, byte for byte.
         return choose(list_lengths(value) > 0, rest, state)

@@ -1,7 +1,7 @@
 """`max`, `min`, `bool_and` and `bool_or`.
 
-Texts and binaries compare byte by byte unsigned, false is before true, and floats have their total order: -0.0 is
-before 0.0 and NaN after everything. A null side gives the other side.
+Texts and binaries compare by unsigned bytes, false is before true, and floats have a total order: -0.0 is before 0.0,
+and NaN is the largest. If one side is null, the result is the other side.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tidelake.lsm.aggregate.arrays import (
     Index,
     Numbers,
     filled_groups,
+    floats_to_integers,
     from_numbers,
     integers,
-    ordered,
-    unordered,
+    integers_to_floats,
     valid,
 )
 from tidelake.lsm.aggregate.base import Function
@@ -70,13 +70,13 @@ class Extreme(Function):
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
         kind = older.type
-        if pa.types.is_timestamp(kind) and kind.tz is not None:  # Arrow compares moments without a zone only
+        if pa.types.is_timestamp(kind) and kind.tz is not None:  # Arrow's kernels accept timestamps without a zone only
             plain = pa.timestamp(kind.unit)
             return self.merge(older.view(plain), newer.view(plain)).view(kind)
         if not pa.types.is_floating(kind):
             return (pc.max_element_wise if self.largest else pc.min_element_wise)(older, newer, skip_nulls=True)
-        best = (np.maximum if self.largest else np.minimum)(ordered(older), ordered(newer))
-        both = from_numbers(unordered(best), valid(older) & valid(newer), kind)
+        best = (np.maximum if self.largest else np.minimum)(floats_to_integers(older), floats_to_integers(newer))
+        both = from_numbers(integers_to_floats(best), valid(older) & valid(newer), kind)
         return pc.coalesce(both, older, newer)
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array | None:
@@ -87,11 +87,11 @@ class Extreme(Function):
             return None
         begin, filled = filled_groups(starts)
         mask = valid(values)
-        numbers: Numbers = ordered(values) if floating else integers(values)
+        numbers: Numbers = floats_to_integers(values) if floating else integers(values)
         limits = np.iinfo(numbers.dtype)
         numbers = np.where(mask, numbers, limits.min if self.largest else limits.max)
         result, known = np.zeros(len(filled), numbers.dtype), np.zeros(len(filled), bool)
         if len(begin):
             result[filled] = (np.maximum if self.largest else np.minimum).reduceat(numbers, begin)
             known[filled] = np.logical_or.reduceat(mask, begin)
-        return from_numbers(unordered(result) if floating else result, known, kind)
+        return from_numbers(integers_to_floats(result) if floating else result, known, kind)

@@ -1,6 +1,6 @@
-"""Versions of lists, taken apart into items that know their group, and put together again.
+"""Explodes versions of lists into items with the number of their group, and implodes them into lists again.
 
-Invariant: items lie group by group, and inside a group in the order in which the versions were fed.
+Invariant: items are ordered by group, and within a group by version, oldest first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Items:
 
     Attributes:
         values: The items; entries of a map are structs of key and value.
-        group: The group of each item, never falling.
+        group: The group of each item, ascending.
         newer: Whether the item comes from a later version than the first of its group.
         known: Which groups have a version that is not null.
     """
@@ -33,7 +33,7 @@ class Items:
     known: Bools
 
     def keep(self, mask: Bools) -> Items:
-        """Only the items where the mask holds."""
+        """Return the items for which the mask is true."""
         if mask.all():
             return self
         return Items(self.values.filter(pa.array(mask)), self.group[mask], self.newer[mask], self.known)
@@ -44,7 +44,7 @@ def _as_lists(array: pa.Array) -> pa.Array:
 
 
 def explode(values: pa.Array, starts: Index) -> Items:
-    """The items of groups of versions, `values[starts[g]:starts[g + 1]]` each."""
+    """Return the items of groups of versions; group g is `values[starts[g]:starts[g + 1]]`."""
     lists = _as_lists(values).slice(int(starts[0]), int(starts[-1] - starts[0]))
     lengths, mask = list_lengths(lists), valid(lists)
     rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
@@ -58,7 +58,7 @@ def explode(values: pa.Array, starts: Index) -> Items:
 
 
 def explode_pair(older: pa.Array, newer: pa.Array) -> Items:
-    """The items of groups of two versions each, given as two arrays."""
+    """Return the items of groups of two versions, given as two arrays."""
     count = len(older)
     one, two = _as_lists(older), _as_lists(newer)
     before, after = list_lengths(one), list_lengths(two)
@@ -71,7 +71,7 @@ def explode_pair(older: pa.Array, newer: pa.Array) -> Items:
 
 
 def implode(values: pa.Array, group: Index, known: Bools, kind: pa.DataType) -> pa.Array:
-    """Lists (or maps) of a type from items that lie group by group; null for groups that are not known."""
+    """Return lists (or maps) of a type from items ordered by group; null for groups that are not known."""
     offsets = np.zeros(len(known) + 1, np.int32)
     np.cumsum(np.bincount(group, minlength=len(known)), out=offsets[1:])
     buffers = [bitmap(known), pa.py_buffer(offsets)]
@@ -79,7 +79,7 @@ def implode(values: pa.Array, group: Index, known: Bools, kind: pa.DataType) -> 
 
 
 def first_of_each(group: Index, codes: Index) -> Bools:
-    """Which items are the first of their code in their group."""
+    """Return a mask of the items that are the first with their code in their group."""
     import polars as pl
 
     found: Bools = pl.Series(join_keys(group, codes)).is_first_distinct().to_numpy()
@@ -87,7 +87,7 @@ def first_of_each(group: Index, codes: Index) -> Bools:
 
 
 def occurrences(keys: Index) -> Index:
-    """How many equal keys lie before each one."""
+    """Return how many equal keys come before each key."""
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
     fresh = np.ones(len(keys), bool)
@@ -100,7 +100,7 @@ def occurrences(keys: Index) -> Index:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots:
-    """Keyed items: one slot for each key of each group, in the order in which keys first appear.
+    """Items with a key: one slot per key and group, in the order in which keys first appear.
 
     Attributes:
         slot: The slot of each item.
@@ -113,7 +113,7 @@ class Slots:
     first: Index
 
     def rank(self) -> Index:
-        """How many slots of its group come before each slot."""
+        """Return how many slots of the same group come before each slot."""
         if not len(self.group):
             return self.group
         fresh = np.ones(len(self.group), bool)
@@ -124,19 +124,19 @@ class Slots:
 
 
 def slots(group: Index, codes: Index) -> Slots:
-    """Give each key of each group its slot."""
+    """Assign a slot to each key of each group."""
     slot = dense_codes(join_keys(group, codes))
     first = np.flatnonzero(first_of_each(group, codes))
     return Slots(slot, group[first], first)
 
 
 def winners(keyed: Slots, ranks: tuple[Index, ...] = ()) -> Index:
-    """The item that each slot ends up with: the last one, or the last of those with the highest ranks."""
+    """Return the item that wins each slot: the last one, or the last of those with the highest ranks."""
     positions = np.arange(len(keyed.slot))
     winner = np.empty(len(keyed.group), np.int64)
     if ranks:
         order = np.lexsort((positions, *reversed(ranks), keyed.slot))
-        winner[keyed.slot[order]] = order  # of repeated slots the last one stays
+        winner[keyed.slot[order]] = order  # NumPy assigns in order, so the last item of a slot wins
     else:
         winner[keyed.slot] = positions
     return winner

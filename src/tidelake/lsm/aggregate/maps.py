@@ -18,7 +18,7 @@ __all__ = ["MergeMap", "MergeMapWithKeyTime"]
 
 @dataclass(frozen=True, slots=True)
 class MergeMap(Function):
-    """The union of entries, the newer one of each key; taking back removes keys."""
+    """The union of entries, the newer one of each key; a retract row removes its keys."""
 
     @property
     def associative(self) -> bool:
@@ -27,13 +27,13 @@ class MergeMap(Function):
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
-        joined = _united(explode_pair(older, newer), older.type)
-        # A side that is null leaves the other as it is, in its own order.
+        joined = _union_entries(explode_pair(older, newer), older.type)
+        # If one side is null, the other is returned unchanged, in its own order.
         return choose(valid(older) & valid(newer), joined, choose(valid(older), older, newer))
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array:
         """See `Aggregate.reduce`."""
-        return _united(explode(values, starts), values.type)
+        return _union_entries(explode(values, starts), values.type)
 
     def retract(self, state: pa.Array, value: pa.Array) -> pa.Array:
         """See `Aggregate.retract`."""
@@ -43,31 +43,31 @@ class MergeMap(Function):
         return implode(left.values, left.group, valid(state), state.type)
 
 
-def _united(items: Items, kind: pa.DataType) -> pa.Array:
+def _union_entries(items: Items, kind: pa.DataType) -> pa.Array:
     keyed = slots(items.group, value_codes(items.values.field(0)))
     return implode(items.values.take(pa.array(winners(keyed))), keyed.group, items.known, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeMapWithKeyTime(Function):
-    """The union of entries whose rows carry a time as text: a later one replaces, a null row removes its key."""
+    """The union of entries whose values have a time as text: a later one replaces, a null value removes its key."""
 
     time: int
-    """Place of the time among the members of the rows."""
+    """The index of the time among the members of the rows."""
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
         both = valid(older) & valid(newer)
-        joined = self._joined(older, newer)
+        joined = self._merge_by_time(older, newer)
         return choose(both, joined, choose(valid(older), older, newer))
 
-    def _joined(self, older: pa.Array, newer: pa.Array) -> pa.Array:
+    def _merge_by_time(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         items = explode_pair(older, newer)
         keyed = slots(items.group, value_codes(items.values.field(0)))
         rows = items.values.field(1)
         times = pc.if_else(rows.is_valid(), rows.field(self.time), pa.scalar(None, rows.field(self.time).type))
         timed, gone = valid(times), ~valid(rows)
-        # A key lies at most once in either map, so a slot has an older item, a newer item, or both.
+        # A map has each key at most once, so a slot has an older item, a newer item, or both.
         size = len(keyed.group)
         old, new = (np.full(size, -1) for _ in range(2))
         positions = np.arange(len(items.group))

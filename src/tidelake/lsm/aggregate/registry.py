@@ -1,6 +1,6 @@
-"""Which function a column has: from options to functions, checked against the type of the column.
+"""The aggregate function of a column, made from its options and checked against its type.
 
-Settings are read once, here. Invariant: a function that was made can be applied to every array of its column's type.
+Settings are read here and nowhere else. Invariant: a function accepts every array of its column's type.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tidelake.lsm.aggregate.maps import MergeMap, MergeMapWithKeyTime
 from tidelake.lsm.aggregate.numbers import Product, Sum
 from tidelake.lsm.aggregate.tables import INT32_MAX, NestedPartialUpdate, NestedUpdate
 from tidelake.lsm.aggregate.text import ListAgg
-from tidelake.options import nearest
-from tidelake.spec.option_rules import bool_option, enum_option, int_option, names_option
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import LENGTH_MAX, DataType, ElementType, LengthType, MapType, Root, RowType
+from tidelake.options import TableOptions, nearest
+from tidelake.spec.schemas.option_rules import bool_option, enum_option, int_option, names_option
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import LENGTH_MAX, DataType, ElementType, LengthType, MapType, Root, RowType
 
 __all__ = ["FUNCTION_NAMES", "aggregate_for", "column_functions"]
 
@@ -45,12 +45,12 @@ _COMPARABLE: Final = _NUMBERS | {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, the function it asks for and the options of its table."""
+    """A column, the name of its function and the options of its table."""
 
     name: str
     dtype: DataType
     function: str
-    options: Mapping[str, str]
+    options: TableOptions
 
     def key(self, setting: str) -> str:
         return f"fields.{self.name}.{setting}"
@@ -58,15 +58,15 @@ class _Column:
     def flag(self, setting: str) -> bool:
         return bool_option(self.options, self.key(setting))
 
-    def refused(self, message: str, *, hint: str, **facts: object) -> InvalidInputError:
+    def column_error(self, message: str, *, hint: str, **facts: object) -> InvalidInputError:
         facts = {"column": self.name, "function": self.function, "type": self.dtype, **facts}
         return InvalidInputError(message, code=None, hint=hint, **facts)
 
     def members(self, setting: str, row: RowType) -> tuple[int, ...]:
-        """Places of the members that a setting names.
+        """Return the indices of the members that a setting names.
 
         Raises:
-            InvalidInputError: It names none, or one that the row does not have, or one twice.
+            InvalidInputError: It is empty, names a member that the row does not have, or names one twice.
         """
         if self.key(setting) not in self.options:
             return ()
@@ -74,8 +74,8 @@ class _Column:
         known = [field.name for field in row.fields]
         wrong = [name for name in names if name not in known]
         if wrong or not names or len(set(names)) < len(names):
-            raise self.refused(
-                "option does not name members of the rows, each once",
+            raise self.column_error(
+                "option must name members of the rows, each once",
                 option=self.key(setting),
                 value=self.options[self.key(setting)],
                 hint=f"the members are {', '.join(known)}",
@@ -85,15 +85,15 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a function is made: what it accepts, in words and as a test, and the maker."""
+    """One function of the registry: the types it accepts, in words and as a check, and how to make it."""
 
     accepts: str
     fits: Callable[[DataType], bool]
     make: Callable[[_Column], Function]
 
 
-def aggregate_for(column: str, dtype: DataType, name: str, options: Mapping[str, str]) -> Aggregate:
-    """The function of this name for a column, with the settings that the options have for it.
+def aggregate_for(column: str, dtype: DataType, name: str, options: TableOptions) -> Aggregate:
+    """Return the function with this name for a column, with the settings from the options.
 
     Args:
         column: Name of the column, as in the option keys.
@@ -102,7 +102,7 @@ def aggregate_for(column: str, dtype: DataType, name: str, options: Mapping[str,
         options: Options of the table.
 
     Raises:
-        InvalidInputError: There is no such function, it does not accept the type, or a setting is wrong.
+        InvalidInputError: The function does not exist or does not accept the type, or a setting is wrong.
     """
     kind = _KINDS.get(name)
     if kind is None:
@@ -115,15 +115,15 @@ def aggregate_for(column: str, dtype: DataType, name: str, options: Mapping[str,
         )
     wanted = _Column(column, dtype, name, options)
     if not kind.fits(dtype):
-        raise wanted.refused(
+        raise wanted.column_error(
             "aggregate function does not accept the type of the column", hint=f"{name} accepts {kind.accepts}"
         )
     function = kind.make(wanted)
     return IgnoringRetract(function) if wanted.flag("ignore-retract") else function
 
 
-def column_functions(schema: Schema, options: Mapping[str, str]) -> dict[str, Aggregate]:
-    """The function of every column of an aggregation table, in the order of the columns.
+def column_functions(schema: Schema, options: TableOptions) -> dict[str, Aggregate]:
+    """Return the function of every column of an aggregation table, in the order of the columns.
 
     Raises:
         InvalidInputError: A column has a function that does not exist or does not fit it.
@@ -142,7 +142,7 @@ def column_functions(schema: Schema, options: Mapping[str, str]) -> dict[str, Ag
     return functions
 
 
-# ----------------------------------------------------------------------------------------------------------- each maker
+# -------------------------------------------------------------------------------------------------------------- makers
 
 
 def _plain(make: Callable[[str, DataType, str], Function]) -> Callable[[_Column], Function]:
@@ -183,7 +183,7 @@ def _key_time(column: _Column) -> Function:
     option = column.options.get(column.key("ts-field"))
     names = [field.name for field in row.fields]
     if option is not None and option not in names:
-        raise column.refused(
+        raise column.column_error(
             "option does not name a member of the rows",
             option=column.key("ts-field"),
             value=option,
@@ -191,8 +191,8 @@ def _key_time(column: _Column) -> Function:
         )
     place = len(names) - 1 if option is None else names.index(option)
     if row.fields[place].type.root not in (Root.CHAR, Root.VARCHAR):
-        raise column.refused(
-            "time of the rows is not a text",
+        raise column.column_error(
+            "time member of the rows is not a text",
             member=names[place],
             hint=f"name a STRING member in {column.key('ts-field')}",
         )
@@ -205,14 +205,14 @@ def _nested_update(column: _Column) -> Function:
     keys = column.members("nested-key", row)
     for setting in ("nested-sequence-field", "nested-key-null-strategy"):
         if not keys and column.key(setting) in column.options:
-            raise column.refused(
+            raise column.column_error(
                 "option needs a nested key", option=column.key(setting), hint=f"set {column.key('nested-key')} too"
             )
     sequence = column.members("nested-sequence-field", row)
     for place in sequence:
         if row.fields[place].type.root not in _COMPARABLE:
-            raise column.refused(
-                "nested sequence has no order",
+            raise column.column_error(
+                "type of a nested sequence member has no order",
                 member=row.fields[place].name,
                 hint="name members of a number, text, binary, boolean or time type",
             )
@@ -226,7 +226,7 @@ def _nested_partial_update(column: _Column) -> Function:
     assert row is not None
     keys = column.members("nested-key", row)
     if not keys:
-        raise column.refused(
+        raise column.column_error(
             "aggregate function needs a nested key", hint=f"set {column.key('nested-key')} to members of the rows"
         )
     return NestedPartialUpdate(column.name, column.dtype, column.function, keys)
@@ -287,4 +287,4 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 }
 
 FUNCTION_NAMES: Final = tuple(_KINDS)
-"""Every function, by the name that options use."""
+"""The names of all functions, as in options."""

@@ -1,14 +1,14 @@
-"""64-bit roaring bitmaps in the serialised form of Java's `Roaring64Bitmap`, which is not the portable one.
+"""64-bit roaring bitmaps in the serialised format of Java's `Roaring64Bitmap`, which is not the portable one.
 
-A value is 48 high bits, which name a container, and 16 low bits inside it. The high bits are the keys of an adaptive
-radix tree (inner nodes of 4, 16, 48 or 256 children with their common prefix), written root first; the containers
-follow in an array that grows by half, empty places included. Uniting two bitmaps keeps the tree of the first and
-inserts the other's missing keys in ascending order, because nodes of 48 children and the array remember the order of
-insertion.
+A value has 48 high bits, which identify a container, and 16 low bits inside it. The high bits are the keys of an
+adaptive radix tree (inner nodes of 4, 16, 48 or 256 children with their common prefix), written root first; the
+containers follow in an array that grows by half, with its free places. A union keeps the tree of the first bitmap and
+inserts the missing keys of the second in ascending order, as Java does: nodes of 48 children and the array preserve the
+order of insertion, so another order would give other bytes.
 
-Invariant: `unite` gives the bytes that Java gives for the same two inputs.
+Invariant: `unite` returns the bytes that Java returns for the same two inputs.
 
-The form, all numbers little endian:
+The format, all numbers little endian:
 
     u8 0 (empty, and nothing follows) or 1; i64 number of keys; the nodes; the containers
     node        u8 kind, u16 children, u8 length of the prefix, the prefix; of a leaf 6 bytes of key and i64 place of
@@ -39,7 +39,7 @@ _VALUES_MAX: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The low bits of one key: runs, a bitmap or a sorted array, as stored."""
+    """The low bits of one key as stored: runs, a bitmap or a sorted array."""
 
     kind: int
     count: int
@@ -58,7 +58,7 @@ class _Inner:
     kind: int = _NODE4
     children: dict[int, _Inner | _Leaf] = field(default_factory=dict)
     order: dict[int, int] = field(default_factory=dict)
-    """Place of each child in a node of 48; the other nodes are in the order of their branches."""
+    """The place of each child in a node of 48; the other nodes are ordered by branch."""
 
     def add(self, branch: int, child: _Inner | _Leaf) -> None:
         if len(self.children) == _CAPACITY[self.kind]:
@@ -78,11 +78,11 @@ class _Tree:
     containers: int
 
     def leaves(self) -> Iterator[_Leaf]:
-        """All keys, ascending."""
+        """Return all keys, ascending."""
         return _leaves(self.root) if self.root is not None else iter(())
 
-    def put(self, key: bytes, container: Container) -> None:
-        """Add a key that is not there yet."""
+    def insert(self, key: bytes, container: Container) -> None:
+        """Add a new key."""
         if len(self.places) == self.capacity:
             self.capacity = max(self.capacity + 1, self.capacity + self.capacity // 2)
         self.root = _insert(self.root, _Leaf(key, len(self.places)), 0)
@@ -91,10 +91,10 @@ class _Tree:
 
 
 def unite(one: bytes, other: bytes, join: Callable[[Container, Container | None], Container]) -> bytes:
-    """The union of two serialised bitmaps; `join` unites two containers, or brings a lone one into its best form.
+    """Return the union of two serialised bitmaps; `join` unites two containers, or optimises a single one.
 
     Raises:
-        FormatError: The bytes are not such a bitmap.
+        FormatError: The bytes are not a serialised bitmap.
     """
     tree, more = _parse(one), _parse(other)
     found = {leaf.key: leaf.place for leaf in tree.leaves()}
@@ -103,7 +103,7 @@ def unite(one: bytes, other: bytes, join: Callable[[Container, Container | None]
         assert container is not None
         place = found.get(leaf.key)
         if place is None:
-            tree.put(leaf.key, container)
+            tree.insert(leaf.key, container)
         else:
             own = tree.places[place]
             assert own is not None
@@ -152,7 +152,7 @@ def _insert(node: _Inner | _Leaf | None, leaf: _Leaf, depth: int) -> _Inner | _L
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def _broken(reason: str) -> NoReturn:
+def _raise_malformed(reason: str) -> NoReturn:
     raise FormatError("value is not a serialised 64-bit roaring bitmap", reason=reason)
 
 
@@ -163,7 +163,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.at + size > len(self.data):
-            _broken("it ends too early")
+            _raise_malformed("it ends too early")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -177,22 +177,22 @@ def _parse(data: bytes) -> _Tree:
     if mark == 0:
         return _Tree(None, [], 0, 0)
     if mark != 1:
-        _broken("its first byte is neither 0 nor 1")
+        _raise_malformed("its first byte is neither 0 nor 1")
     keys = reader.number(8)
     root = _parse_node(reader, 0)
     if reader.number(4) != 1 or reader.take(1) != _TRIMMED:
-        _broken("its containers do not lie in one array")
+        _raise_malformed("its containers are not in one array")
     capacity = reader.number(4)
     if capacity > len(data):
-        _broken("it names more places than it has bytes")
+        _raise_malformed("it has more places than bytes")
     places: list[Container | None] = [_parse_container(reader) for _ in range(capacity)]
     containers, _, last = reader.number(8), reader.number(4), reader.number(4)
     if reader.at != len(data) or last >= capacity or containers > capacity:
-        _broken("it does not end where its lengths say")
+        _raise_malformed("it does not end where its lengths say")
     tree = _Tree(root, places[: last + 1], capacity, containers)
     found = [leaf.place for leaf in tree.leaves()]
     if len(found) != keys or any(not 0 <= place <= last or places[place] is None for place in found):
-        _broken("its keys do not name its containers")
+        _raise_malformed("its keys do not name its containers")
     return tree
 
 
@@ -202,19 +202,19 @@ def _parse_node(reader: _Reader, depth: int) -> _Inner | _Leaf:
     if kind == _LEAF:
         return _Leaf(reader.take(_KEY_SIZE), reader.number(8))
     if kind > _LEAF or depth + len(prefix) >= _KEY_SIZE or not 0 < count <= _CAPACITY[kind]:
-        _broken("a node of its tree is malformed")
+        _raise_malformed("a node of its tree is malformed")
     node = _Inner(prefix, kind)
     if kind == _NODE256:
         bits = reader.number(32)
         branches = [branch for branch in range(256) if bits >> branch & 1]
     elif kind == _NODE48:
-        octets = _swapped(reader.take(256), 8)
+        octets = _reverse_words(reader.take(256), 8)
         branches = [branch for branch in range(256) if octets[branch] != 0xFF]
         node.order = {branch: octets[branch] for branch in branches}
     else:
-        branches = list(_swapped(reader.take(4 if kind == _NODE4 else 16), 4 if kind == _NODE4 else 8)[:count])
+        branches = list(_reverse_words(reader.take(4 if kind == _NODE4 else 16), 4 if kind == _NODE4 else 8)[:count])
     if len(branches) != count or sorted(set(branches)) != branches:
-        _broken("a node of its tree is malformed")
+        _raise_malformed("a node of its tree is malformed")
     for branch in branches:
         node.children[branch] = _parse_node(reader, depth + len(prefix) + 1)
     return node
@@ -226,15 +226,15 @@ def _parse_container(reader: _Reader) -> Container | None:
         return None
     kind, count = reader.number(1), reader.number(4)
     if kind > ARRAY or present != 1 or not 0 < count <= _VALUES_MAX:
-        _broken("a container is malformed")
+        _raise_malformed("a container is malformed")
     if kind == RUN:
         runs = reader.take(2)
         return Container(kind, count, runs + reader.take(4 * int.from_bytes(runs, "little")))
     return Container(kind, count, reader.take(_BITMAP_SIZE if kind == BITMAP else 2 * count))
 
 
-def _swapped(octets: bytes, size: int) -> bytes:
-    """The words of so many bytes, each turned around: branches are packed into big-endian words."""
+def _reverse_words(octets: bytes, size: int) -> bytes:
+    """Reverse the bytes of each word of `size` bytes, because branches are packed into big-endian words."""
     return b"".join(octets[at : at + size][::-1] for at in range(0, len(octets), size))
 
 
@@ -264,9 +264,9 @@ def _write_node(node: _Inner | _Leaf, out: bytearray) -> None:
     if node.kind == _NODE256:
         out += sum(1 << branch for branch in branches).to_bytes(32, "little")
     elif node.kind == _NODE48:
-        out += _swapped(bytes(node.order.get(branch, 0xFF) for branch in range(256)), 8)
+        out += _reverse_words(bytes(node.order.get(branch, 0xFF) for branch in range(256)), 8)
     else:
         size = 4 if node.kind == _NODE4 else 16
-        out += _swapped(bytes(branches).ljust(size, b"\0"), min(size, 8))
+        out += _reverse_words(bytes(branches).ljust(size, b"\0"), min(size, 8))
     for branch in branches:
         _write_node(node.children[branch], out)

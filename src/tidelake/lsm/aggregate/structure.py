@@ -1,8 +1,8 @@
-"""Which values are equal: every value of an Arrow array, however deeply nested, as a small number.
+"""Numbers the distinct values of an Arrow array of any type, so that equal values have equal numbers.
 
-Equality is that of the format: null equals null, NaN equals NaN, 0.0 differs from -0.0, rows and arrays are equal when
-their parts are, and maps when they hold the same entries in whatever order. Invariant: two values of one array get the
-same number if and only if they are equal; numbers are dense, from 0, in the order in which values first appear.
+Equality is that of the format: null equals null, NaN equals NaN, 0.0 differs from -0.0, rows and arrays are equal if
+their members are, and maps if they have the same entries in any order. Invariant: two values of one array get the same
+number if and only if they are equal; numbers are dense, from 0, in the order in which values first appear.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tidelake.lsm.aggregate.arrays import Index, bitmap, join_keys, ordered, valid
-from tidelake.spec.arrow_nested import vector_to_list
+from tidelake.lsm.aggregate.arrays import Index, bitmap, floats_to_integers, join_keys, valid
+from tidelake.spec.types.arrow_nested import vector_to_list
 
 __all__ = ["as_entries", "dense_codes", "list_lengths", "value_codes"]
 
 
 def value_codes(array: pa.Array) -> Index:
-    """The number of each value; nulls have one of their own."""
+    """Return the number of each value; nulls have a number of their own."""
     kind = array.type
     if pa.types.is_struct(kind):
         return _row_codes(array)
@@ -28,26 +28,26 @@ def value_codes(array: pa.Array) -> Index:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list_codes(array)
     if pa.types.is_floating(kind):
-        array = pa.array(ordered(array), mask=~valid(array))
+        array = pa.array(floats_to_integers(array), mask=~valid(array))
     elif pa.types.is_null(kind):
         return np.zeros(len(array), np.int64)
-    return _encoded(array)
+    return _number_values(array)
 
 
 def dense_codes(keys: Index) -> Index:
-    """The same numbers, renumbered densely in the order in which they first appear."""
-    return _encoded(pa.array(keys))
+    """Renumber keys densely in the order in which they first appear."""
+    return _number_values(pa.array(keys))
 
 
 def list_lengths(array: pa.Array) -> Index:
-    """How many items each list has; none for a null one."""
+    """Return the length of each list; 0 for a null list."""
     lengths = array.value_lengths()
     found: Index = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
 def as_entries(array: pa.Array) -> pa.Array:
-    """A map array as lists of its entries, which share its memory."""
+    """Return a map array as lists of its entries, without a copy."""
     kind = array.type
     members = pa.struct([kind.key_field, kind.item_field])
     validity, offsets = array.buffers()[:2]
@@ -56,7 +56,7 @@ def as_entries(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(shape, len(array), [validity, offsets], -1, array.offset, children=[child])
 
 
-def _encoded(array: pa.Array) -> Index:
+def _number_values(array: pa.Array) -> Index:
     codes: Index = array.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return codes
 
@@ -87,8 +87,8 @@ def _map_codes(array: pa.Array) -> Index:
 
 
 def _sequence_codes(items: Index, lengths: Index, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Index:
-    """The numbers of sequences, each of which is seen as the bytes of its items' numbers."""
+    """Number sequences by comparing the bytes of their items' numbers."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths * 8, out=offsets[1:])
     buffers = [bitmap(mask), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(items))]
-    return _encoded(pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers))
+    return _number_values(pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers))

@@ -1,7 +1,7 @@
-"""`nested_update` and `nested_partial_update`: arrays of rows as small tables inside a column.
+"""`nested_update` and `nested_partial_update`: arrays of rows that are merged as nested tables.
 
-Null rows are dropped. With a key each key lies once, in the order in which keys first appeared; a limit of rows keeps
-out new keys, never changes of keys that are there.
+Null rows are dropped. A table with a key has each key once, in the order of first appearance; the row limit refuses new
+keys, never updates of existing ones.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class NestedUpdate(Function):
-    """Appends rows, or replaces them by key; taking back removes equal rows, or keys.
+    """Appends rows, or replaces them by key; a retract row removes equal rows, or keys.
 
     Attributes:
-        keys: Places of the key among the members of a row; none for a table without a key.
-        sequence: Places of the members that say which row of a key is newer.
-        null_keys: What becomes of a row whose key has a null: `merge` (null is a value), `ignore` or `error`.
-        limit: How many rows there may be before new ones are refused.
+        keys: Indices of the key members of a row; empty for a table without a key.
+        sequence: Indices of the members that order the rows of a key.
+        null_keys: What to do with a row whose key has a null: `merge` (null is a value), `ignore` or `error`.
+        limit: The number of rows from which on new ones are refused.
     """
 
     keys: tuple[int, ...]
@@ -39,7 +39,7 @@ class NestedUpdate(Function):
 
     @property
     def associative(self) -> bool:
-        """Unless a limit makes it matter which rows came first."""
+        """Unless there is a limit: then it matters which rows came first."""
         return self.limit == INT32_MAX
 
     def start(self, value: pa.Array) -> pa.Array:
@@ -50,18 +50,18 @@ class NestedUpdate(Function):
         """See `Aggregate.merge`."""
         items = explode_pair(older, newer)
         if not self.keys and self.limit < INT32_MAX:
-            return self._appended(items, older, newer)
-        # A null version looks at nothing, so it also finds nothing wrong.
-        merged = self._merged(items.keep(valid(newer)[items.group]), older.type, state=True)
+            return self._append_until_limit(items, older, newer)
+        # As in Paimon, adding a null does not look at the state, so it must not raise for null keys in it either.
+        merged = self._merge_items(items.keep(valid(newer)[items.group]), older.type, state=True)
         return choose(valid(newer), merged, older)
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array:
         """See `Aggregate.reduce`."""
-        return self._merged(explode(values, starts), values.type, state=False)
+        return self._merge_items(explode(values, starts), values.type, state=False)
 
-    def _merged(self, items: Items, kind: pa.DataType, *, state: bool) -> pa.Array:
-        """`state`: whether the first version of a group is a state, whose rows no limit refuses."""
-        items = self._usable(items)
+    def _merge_items(self, items: Items, kind: pa.DataType, *, state: bool) -> pa.Array:
+        """Merge the items of each group; with `state` the first version is a state, which the limit does not cut."""
+        items = self._drop_unusable_rows(items)
         held = ~items.newer if state else np.zeros(len(items.group), bool)
         if not self.keys:
             items = items.keep(_rank(items.group) < self.limit)
@@ -72,8 +72,8 @@ class NestedUpdate(Function):
         winner = winners(keyed, ranks)[kept]
         return implode(items.values.take(pa.array(winner)), keyed.group[kept], items.known, kind)
 
-    def _appended(self, items: Items, older: pa.Array, newer: pa.Array) -> pa.Array:
-        """Rows until the limit; null rows of the older side take up room too, and one that is full stays as it is."""
+    def _append_until_limit(self, items: Items, older: pa.Array, newer: pa.Array) -> pa.Array:
+        """Append rows up to the limit. Null rows of the older side count too; a full state stays unchanged."""
         items = items.keep(valid(items.values) | ~items.newer)
         items = items.keep(~items.newer | (_rank(items.group) < self.limit))
         items = items.keep(valid(items.values))
@@ -81,13 +81,13 @@ class NestedUpdate(Function):
         full = valid(older) & (list_lengths(older) >= self.limit)
         return choose(valid(newer) & ~full, appended, choose(full | valid(older), older, appended))
 
-    def _usable(self, items: Items) -> Items:
+    def _drop_unusable_rows(self, items: Items) -> Items:
         items = items.keep(valid(items.values))
         if not self.keys or self.null_keys == "merge":
             return items
         whole = np.logical_and.reduce([valid(items.values.field(place)) for place in self.keys])
         if self.null_keys == "error" and not whole.all():
-            raise self.refused(
+            raise self.value_error(
                 "nested key has a null",
                 hint=f"set fields.{self.column}.nested-key-null-strategy to ignore or merge",
                 code="nested-key-null",
@@ -98,13 +98,13 @@ class NestedUpdate(Function):
         """See `Aggregate.retract`."""
         both = valid(state) & valid(value)
         items = explode_pair(state, value)
-        items = self._usable(items.keep(both[items.group]))
+        items = self._drop_unusable_rows(items.keep(both[items.group]))
         codes = _key_codes(items.values, self.keys) if self.keys else value_codes(items.values)
         keys = dense_codes(join_keys(items.group, codes))
         left = items.keep(~items.newer & ~np.isin(keys, keys[items.newer]))
         rows, group = left.values, left.group
         if self.keys:
-            # A late row that became the state as it was written may have a key twice: the last stays.
+            # A state that was set from a written row may have a key twice: the last row wins.
             keyed = slots(group, _key_codes(rows, self.keys))
             rows, group = rows.take(pa.array(winners(keyed))), keyed.group
         return choose(both, implode(rows, group, both, state.type), state)
@@ -112,7 +112,7 @@ class NestedUpdate(Function):
 
 @dataclass(frozen=True, slots=True)
 class NestedPartialUpdate(Function):
-    """Rows by key, of which each member is the newest one that is not null."""
+    """Merges rows by key; each member is the newest value that is not null."""
 
     keys: tuple[int, ...]
 
@@ -127,14 +127,14 @@ class NestedPartialUpdate(Function):
 
     def merge(self, older: pa.Array, newer: pa.Array) -> pa.Array:
         """See `Aggregate.merge`."""
-        merged = self._merged(explode_pair(older, newer), older.type)
+        merged = self._merge_items(explode_pair(older, newer), older.type)
         return choose(valid(newer), merged, older)
 
     def reduce(self, values: pa.Array, starts: Index) -> pa.Array:
         """See `Aggregate.reduce`."""
-        return self._merged(explode(values, starts), values.type)
+        return self._merge_items(explode(values, starts), values.type)
 
-    def _merged(self, items: Items, kind: pa.DataType) -> pa.Array:
+    def _merge_items(self, items: Items, kind: pa.DataType) -> pa.Array:
         items = items.keep(valid(items.values))
         keyed = slots(items.group, _key_codes(items.values, self.keys))
         row_type = items.values.type
@@ -155,12 +155,12 @@ def _key_codes(rows: pa.Array, places: tuple[int, ...]) -> Index:
 
 
 def _rank(group: Index) -> Index:
-    """How many items of its group come before each item."""
+    """Return how many items of the same group come before each item."""
     return Slots(group, group, group).rank()
 
 
 def _last_valid(keyed: Slots, mask: Bools) -> Index:
-    """The last item of each slot that is not null; -1 where there is none."""
+    """Return the last item of each slot that is not null; -1 if there is none."""
     found = np.full(len(keyed.group), -1)
     found[keyed.slot[mask]] = np.flatnonzero(mask)
     return found

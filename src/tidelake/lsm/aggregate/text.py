@@ -1,6 +1,6 @@
-"""`listagg`: texts joined with a delimiter, blank ones left out.
+"""`listagg`: joins texts with a delimiter and leaves out blank ones.
 
-Blank is what Java calls whitespace: the no-break spaces are not.
+Blank means Java's `Character.isWhitespace`, which no-break spaces are not.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ BLANKS: Final = (
     "\u2028\u2029\u205f\u3000"
 )
 _BLANK_STARTS: Final = np.array([*range(0x09, 0x0E), *range(0x1C, 0x21), 0xE1, 0xE2, 0xE3], np.uint8)
-"""The bytes with which a blank text can begin."""
+"""The first bytes that a blank text can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListAgg(Function):
-    """Joins texts; with `distinct`, of a newer text only the parts that are not there yet."""
+    """Joins texts; with `distinct`, appends only the parts of a newer text that are new."""
 
     delimiter: str
     distinct: bool
 
     @property
     def associative(self) -> bool:
-        """Unless parts are compared: the oldest text is kept whole, whatever it repeats."""
+        """Unless `distinct`: the oldest text is kept whole, with its repeated parts."""
         return not self.distinct
 
     def start(self, value: pa.Array) -> pa.Array:
@@ -50,7 +50,7 @@ class ListAgg(Function):
         both = ~(empty_older | empty_newer)
         if self.distinct:
             rows = pa.array(np.flatnonzero(both))
-            joined = self._united(older.take(rows), newer.take(rows))
+            joined = self._append_new_parts(older.take(rows), newer.take(rows))
             place = np.zeros(len(older), np.int64)
             place[both] = np.arange(len(rows))
             joined = joined.take(pa.array(place, mask=~both))
@@ -66,37 +66,37 @@ class ListAgg(Function):
         bounds = np.concatenate([[0], np.cumsum(kept)])[starts]
         texts = values.filter(pa.array(kept))
         if self.distinct:
-            # Longer delimiters can arise where two texts meet, and then the fold sees other parts.
-            return self._distinct(texts, bounds) if len(self.delimiter) == 1 else None
+            # Joining two texts can form a longer delimiter across them, and the fold would then see other parts.
+            return self._join_distinct(texts, bounds) if len(self.delimiter) == 1 else None
         begin, end = int(bounds[0]), int(bounds[-1])
         groups = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         known = bounds[1:] > bounds[:-1]
-        return self._joined(texts.slice(begin, end - begin), groups, known)
+        return self._join_groups(texts.slice(begin, end - begin), groups, known)
 
-    def _united(self, older: pa.Array, newer: pa.Array) -> pa.Array:
-        items = explode_pair(self._split(older), self._split(newer))
+    def _append_new_parts(self, older: pa.Array, newer: pa.Array) -> pa.Array:
+        items = explode_pair(self._split_parts(older), self._split_parts(newer))
         fresh = items.newer & ~_blank(items.values) & first_of_each(items.group, value_codes(items.values))
         added = items.keep(fresh)
         known = np.bincount(added.group, minlength=len(older)) > 0
-        tail = self._joined(added.values, added.group, known)
+        tail = self._join_groups(added.values, added.group, known)
         return pc.coalesce(pc.binary_join_element_wise(older, tail, pa.scalar(self.delimiter, older.type)), older)
 
-    def _distinct(self, texts: pa.Array, bounds: Index) -> pa.Array:
-        items = explode(self._split(texts), bounds)
+    def _join_distinct(self, texts: pa.Array, bounds: Index) -> pa.Array:
+        items = explode(self._split_parts(texts), bounds)
         fresh = ~_blank(items.values) & first_of_each(items.group, value_codes(items.values))
         kept = items.keep(fresh | ~items.newer)
-        return self._joined(kept.values, kept.group, items.known)
+        return self._join_groups(kept.values, kept.group, items.known)
 
-    def _split(self, texts: pa.Array) -> pa.Array:
+    def _split_parts(self, texts: pa.Array) -> pa.Array:
         return pc.split_pattern(texts, pattern=self.delimiter or " ")
 
-    def _joined(self, texts: pa.Array, group: Index, known: Bools) -> pa.Array:
+    def _join_groups(self, texts: pa.Array, group: Index, known: Bools) -> pa.Array:
         lists = implode(texts, group, known, pa.list_(texts.type))
         return pc.binary_join(lists, pa.scalar(self.delimiter, texts.type))
 
 
 def _blank(array: pa.Array) -> Bools:
-    """Which texts are null or have nothing but blanks."""
+    """Return a mask of the texts that are null or consist of blanks only."""
     mask = ~valid(array)
     large = pa.types.is_large_string(array.type)
     offsets = np.frombuffer(array.buffers()[1] or bytes(8), np.int64 if large else np.int32)

@@ -1,4 +1,4 @@
-"""`merge-engine = aggregation`: each column of a key is folded by its own function."""
+"""`merge-engine = aggregation`: each column is folded by its own aggregate function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Folds every column that has a function; the others (keys, sequence number) are those of the newest version.
+    """Folds every column that has a function; the others (keys, sequence number) come from the newest version.
 
-    With `remove_on_delete`, a deletion resets the key to the deleted row, and a key whose newest version is a deletion
-    is deleted.
+    With `remove_on_delete`, a -D row resets the key to that row, and a key whose newest version is -D is deleted.
     """
 
     functions: Mapping[str, Aggregate]
@@ -29,39 +28,39 @@ class Aggregation:
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """See `Engine.takes_last`."""
         return False
 
     def changes_alone(self, rows: pa.Table) -> Ints | None:
-        """Rows that take something back, and all rows where a function changes a lone value."""
+        """See `Engine.changes_alone`: retract rows, or all rows if a function may change a single value."""
         if all(function.name in KEEP_A_LONE_VALUE for function in self.functions.values()):
             return retracts(rows)
         return np.ones(rows.num_rows, bool)
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """One row per key.
+        """Return one row per key.
 
         Raises:
-            InvalidInputError: a value overflows, or is not allowed.
-            UnsupportedError: a version is taken back and a function cannot do that.
+            InvalidInputError: a value overflows or is not allowed.
+            UnsupportedError: there is a retract row for a function that cannot retract.
         """
         rows, starts, kinds = versions.rows, versions.starts, versions.kinds
         newest = rows.take(pa.array(starts[1:] - 1))
-        given: Ints | None = None
+        has_state: Ints | None = None
         deleted = np.zeros(versions.count, dtype=bool)
         resets = np.full(versions.count, -1)
         if self.remove_on_delete and kinds is not None:
             resets = last_of_each(kinds == DELETE, starts)
-            given = resets >= 0
+            has_state = resets >= 0
             deleted = resets == starts[1:] - 1
             rows, starts, kinds = _from(rows, starts, kinds, resets)
-        taken = None if kinds is None or not (kinds & 1).any() else (kinds & 1) == 1
+        retracted = None if kinds is None or not (kinds & 1).any() else (kinds & 1) == 1
         columns = {name: newest.column(name) for name in rows.column_names}
         for name, function in self.functions.items():
             if name in columns:
                 values = rows.column(name).combine_chunks()
-                columns[name] = fold_column(function, values, starts, taken, given)
-                if given is not None and given.any() and function.name in FIRST_VALUES:
+                columns[name] = fold_column(function, values, starts, retracted, has_state)
+                if has_state is not None and has_state.any() and function.name in FIRST_VALUES:
                     columns[name] = _first_added(function.name, columns[name], name, versions, resets)
         if KIND in columns:
             columns[KIND] = pa.array(np.where(deleted, DELETE, INSERT).astype(np.int8))
@@ -69,9 +68,10 @@ class Aggregation:
 
 
 def _first_added(function: str, folded: pa.Array, column: str, versions: Versions, resets: Ints) -> pa.Array:
-    """The first value added, whether before or after the row that became the state, which itself was not added.
+    """Return the first added value of each key that was reset, for `first_value` and `first_non_null_value`.
 
-    What was added before that row is gone, so then the row's own value stays.
+    The row that reset the key did not add its value. If a value was added before, it was lost with the reset, so the
+    row's own value stays.
     """
     values = versions.rows.column(column).combine_chunks()
     assert versions.kinds is not None
@@ -86,7 +86,7 @@ def _first_added(function: str, folded: pa.Array, column: str, versions: Version
 
 
 def _from(rows: pa.Table, starts: Ints, kinds: Ints, resets: Ints) -> tuple[pa.Table, Ints, Ints]:
-    """The versions from the last reset of each key on."""
+    """Return the versions of each key from its last reset on."""
     begins = np.where(resets >= 0, resets, starts[:-1])
     if (begins == starts[:-1]).all():
         return rows, starts, kinds

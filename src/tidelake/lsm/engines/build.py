@@ -1,8 +1,8 @@
-"""From a schema and its options to the engine that merges its versions, and to the columns a merge has to read."""
+"""Builds the merge engine of a table from its schema and options, and the columns that a merge has to read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -13,8 +13,9 @@ from tidelake.lsm.engines.aggregation import Aggregation
 from tidelake.lsm.engines.deduplicate import Deduplicate
 from tidelake.lsm.engines.first_row import FirstRow
 from tidelake.lsm.engines.partial_update import PartialUpdate, SequenceGroup
-from tidelake.options import Affects, OptionGroup, option
-from tidelake.spec.schema import Schema
+from tidelake.options import Affects, OptionGroup, TableOptions, option, same_option
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.schemas.schema_options import ChangelogProducer, MergeEngine, SchemaOptions
 
 if TYPE_CHECKING:
     from tidelake.lsm.aggregate import Aggregate
@@ -24,92 +25,43 @@ __all__ = ["ChangelogProducer", "MergeEngine", "MergeOptions", "engine_for", "me
 _ALL: Final = (Affects.READ, Affects.WRITE, Affects.MAINTENANCE)
 
 
-class MergeEngine(Enum):
-    """What becomes of the versions of a key."""
-
-    DEDUPLICATE = "deduplicate"
-    PARTIAL_UPDATE = "partial-update"
-    AGGREGATION = "aggregation"
-    FIRST_ROW = "first-row"
-
-
 class SortOrder(Enum):
     """Whether the larger or the smaller sequence value is the newer one."""
 
     ASCENDING = "ascending"
-    DESCENDING = "descending"
-
-
-class ChangelogProducer(Enum):
-    """Where the changes of a table come from."""
-
-    NONE = "none"
-    INPUT = "input"
-    FULL_COMPACTION = "full-compaction"
-    LOOKUP = "lookup"
+    DESCENDING = "is_descending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOptions(OptionGroup):
-    """How versions of a key become one row."""
+    """How the versions of a key are merged into one row."""
 
-    engine: MergeEngine = option(
-        "merge-engine",
-        MergeEngine.DEDUPLICATE,
-        doc="What becomes of several versions of one key.",
-        affects=_ALL,
-        immutable=True,
-    )
-    ignore_delete: bool = option(
-        "ignore-delete",
-        False,
-        doc="Rows that delete or take back are left out.",
-        affects=_ALL,
-        fallback=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"),
-    )
-    ignore_update_before: bool = option(
-        "ignore-update-before", False, doc="Rows of the kind -U are left out when written.", affects=(Affects.WRITE,)
-    )
+    engine: MergeEngine = same_option(SchemaOptions, "merge_engine")
+    ignore_delete: bool = same_option(SchemaOptions, "ignore_delete")
+    ignore_update_before: bool = same_option(SchemaOptions, "ignore_update_before")
     sequence: tuple[str, ...] = option(
-        "sequence.field", (), doc="Columns that say which version is newer.", affects=_ALL
+        "sequence.field", (), doc="Columns that order the versions of a key.", affects=_ALL
     )
     sort_order: SortOrder = option(
         "sequence.field.sort-order",
         SortOrder.ASCENDING,
-        doc="Which sequence value is the newer one.",
+        doc="Whether the larger or the smaller sequence value is newer.",
         affects=_ALL,
     )
-    remove_on_delete: bool = option(
-        "partial-update.remove-record-on-delete",
-        False,
-        doc="In a partial-update table a deletion removes the whole row.",
-        affects=_ALL,
-        immutable=True,
-    )
+    remove_on_delete: bool = same_option(SchemaOptions, "remove_on_delete")
     remove_on_group: tuple[str, ...] = option(
         "partial-update.remove-record-on-sequence-group",
         (),
-        doc="Ordering columns with which a deletion removes the whole row.",
+        doc="Ordering columns of sequence groups in which a -D row removes the whole row.",
         affects=_ALL,
         immutable=True,
     )
-    aggregation_remove_on_delete: bool = option(
-        "aggregation.remove-record-on-delete",
-        False,
-        doc="In an aggregation table a deletion removes the whole row.",
-        affects=_ALL,
-        immutable=True,
-    )
-    changelog_producer: ChangelogProducer = option(
-        "changelog-producer",
-        ChangelogProducer.NONE,
-        doc="Where the changes of the table come from.",
-        affects=_ALL,
-    )
+    aggregation_remove_on_delete: bool = same_option(SchemaOptions, "aggregation_remove_on_delete")
+    changelog_producer: ChangelogProducer = same_option(SchemaOptions, "changelog_producer")
     deduplicates_changes: bool = option(
         "changelog-producer.row-deduplicate",
         False,
-        doc="Updates that change nothing are not told, where compactions produce the changes.",
+        doc="Leave updates that change nothing out of the changelog, where compactions produce it.",
         affects=(Affects.WRITE, Affects.MAINTENANCE),
     )
     uncompared: tuple[str, ...] = option(
@@ -118,9 +70,7 @@ class MergeOptions(OptionGroup):
         doc="Columns that do not count when updates are compared.",
         affects=(Affects.WRITE, Affects.MAINTENANCE),
     )
-    deletion_vectors: bool = option(
-        "deletion-vectors.enabled", False, doc="Mark rows that were replaced or deleted.", affects=_ALL
-    )
+    deletion_vectors: bool = same_option(SchemaOptions, "deletion_vectors")
     vectors_merge_on_read: bool = option(
         "deletion-vectors.merge-on-read",
         False,
@@ -128,12 +78,16 @@ class MergeOptions(OptionGroup):
         affects=(Affects.READ,),
     )
     force_lookup: bool = option(
-        "force-lookup", False, doc="Compactions look up what lies below.", affects=_ALL, immutable=True
+        "force-lookup",
+        False,
+        doc="Compactions look up older versions on lower levels.",
+        affects=_ALL,
+        immutable=True,
     )
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether a compaction folds in what lies below its output, so that upper levels hold whole rows."""
+        """Whether a compaction merges in older versions from below its output, so that upper levels have whole rows."""
         return (
             self.changelog_producer is ChangelogProducer.LOOKUP
             or self.deletion_vectors
@@ -143,31 +97,31 @@ class MergeOptions(OptionGroup):
 
     @property
     def level0_waits(self) -> bool:
-        """Whether rows of level 0 are seen only once a compaction has lifted them."""
+        """Whether readers see level-0 rows only after a compaction."""
         if self.engine is MergeEngine.FIRST_ROW:
             return True
         return self.deletion_vectors and not self.vectors_merge_on_read
 
     @property
-    def descending(self) -> bool:
+    def is_descending(self) -> bool:
         """Whether the smaller sequence value is the newer one."""
         return self.sort_order is SortOrder.DESCENDING
 
 
-def engine_for(schema: Schema, options: Mapping[str, str]) -> Engine:
-    """The engine of a primary-key table.
+def engine_for(schema: Schema, options: TableOptions) -> Engine:
+    """Return the merge engine of a primary-key table.
 
     Raises:
         InvalidInputError: an option is wrong.
     """
-    chosen = MergeOptions.parse(options)
+    chosen = options.of(MergeOptions)
     match chosen.engine:
         case MergeEngine.DEDUPLICATE:
             return Deduplicate(chosen.ignore_delete)
         case MergeEngine.FIRST_ROW:
             return FirstRow(chosen.ignore_delete)
         case MergeEngine.AGGREGATION:
-            from tidelake.lsm.aggregate import column_functions  # many functions, which few tables need
+            from tidelake.lsm.aggregate import column_functions  # slow to import, and few tables need it
 
             functions = {
                 name: function
@@ -191,11 +145,11 @@ def engine_for(schema: Schema, options: Mapping[str, str]) -> Engine:
             )
 
 
-def sequence_groups(options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
-    """The sequence groups that options declare, in the order of their keys.
+def sequence_groups(options: TableOptions) -> tuple[SequenceGroup, ...]:
+    """Return the sequence groups that the options declare, in the order of their keys.
 
     Raises:
-        InvalidInputError: a group protects no column.
+        InvalidInputError: a group has no columns.
     """
     groups = []
     for key, value in options.items():
@@ -203,27 +157,29 @@ def sequence_groups(options: Mapping[str, str]) -> tuple[SequenceGroup, ...]:
             ordering = _names(key[len("fields.") : -len(".sequence-group")])
             protected = _names(value)
             if not ordering or not protected:
-                raise InvalidInputError("sequence group has no columns", option=key, hint="list the columns it decides")
+                raise InvalidInputError(
+                    "sequence group has no columns", option=key, hint="list the columns that the group orders"
+                )
             groups.append(SequenceGroup(ordering, protected))
     return tuple(groups)
 
 
-def merge_columns(schema: Schema, options: Mapping[str, str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """The columns that a merge has to read so that the wanted ones come out right, in the order of the schema.
+def merge_columns(schema: Schema, options: TableOptions, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that a merge has to read to compute the wanted ones, in the order of the schema.
 
     Raises:
         InvalidInputError: an option is wrong.
     """
-    chosen = MergeOptions.parse(options)
+    chosen = options.of(MergeOptions)
     needed = {*wanted, *schema.trimmed_primary_keys, *chosen.sequence}
     for group in sequence_groups(options) if chosen.engine is MergeEngine.PARTIAL_UPDATE else ():
-        # A deletion by one of these columns removes the whole row, whatever is read of it.
+        # A -D row with a value in one of these columns removes the whole row, so read them whatever is wanted.
         if needed & {*group.ordering, *group.protected} or set(group.ordering) & set(chosen.remove_on_group):
             needed |= set(group.ordering)
     return tuple(name for name in schema.names if name in needed)
 
 
-def _partial_functions(schema: Schema, options: Mapping[str, str]) -> dict[str, Aggregate]:
+def _partial_functions(schema: Schema, options: TableOptions) -> dict[str, Aggregate]:
     from tidelake.lsm.aggregate import aggregate_for
 
     default = options.get("fields.default-aggregate-function")

@@ -1,4 +1,4 @@
-"""`merge-engine = deduplicate`: the newest version wins as it is; if it retracts, the key is deleted."""
+"""`merge-engine = deduplicate`: the newest version wins; if it is a retract row, the key is deleted."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tidelake.lsm.engine import Ints, Versions, last_of_each
 
 @dataclass(frozen=True, slots=True)
 class Deduplicate:
-    """Keeps the last version. With `ignore_delete` versions that retract do not count."""
+    """Keeps the last version. With `ignore_delete`, retract rows do not count."""
 
     ignore_delete: bool = False
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """See `Engine.takes_last`."""
         return not self.ignore_delete
 
-    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
-        """No row: a version comes out as it went in, or not at all."""
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - other engines look at the rows
+        """See `Engine.changes_alone`: a single version stays unchanged."""
         return None
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """The last version of each key that counts."""
+        """Return the last version of each key that counts."""
         last = versions.starts[1:] - 1
         if self.ignore_delete and versions.kinds is not None:
             last = last_of_each((versions.kinds & 1) == 0, versions.starts)

@@ -1,4 +1,4 @@
-"""`merge-engine = first-row`: the oldest version wins; retractions are refused, or skipped with `ignore-delete`."""
+"""`merge-engine = first-row`: the oldest version wins; retract rows are refused, or skipped with `ignore-delete`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class FirstRow:
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """See `Engine.takes_last`."""
         return False
 
-    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - others ask for them
-        """No row: a version comes out as it went in, or not at all."""
+    def changes_alone(self, rows: pa.Table) -> Ints | None:  # noqa: ARG002 - other engines look at the rows
+        """See `Engine.changes_alone`: a single version stays unchanged."""
         return None
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """The first version of each key that counts.
+        """Return the first version of each key that counts.
 
         Raises:
-            InvalidInputError: a version retracts and is not to be ignored.
+            InvalidInputError: there is a retract row and `ignore_delete` is not set.
         """
         first = versions.starts[:-1]
         if versions.kinds is not None and (versions.kinds & 1).any():
             if not self.ignore_delete:
                 raise InvalidInputError(
-                    "first-row table takes no retractions",
+                    "first-row table does not accept rows of kind -U or -D",
                     option="merge-engine",
                     hint="set ignore-delete=true to skip them, or choose another merge engine",
                 )

@@ -1,8 +1,8 @@
-"""One column of many keys folded by its aggregate function, oldest version first.
+"""Folds one column of many keys with its aggregate function, oldest version first.
 
-A function that can reduce whole groups does so; one that is associative is folded as a tree, so that a key with very
-many versions costs its logarithm in steps; everything else, and every key with a retraction, is folded version by
-version: the loop is over depth, never over keys.
+A function that can reduce whole groups does so. An associative function is folded as a tree, so that a key with very
+many versions takes a logarithmic number of steps. Everything else, and every key with a retract row, is folded version
+by version: the loop is over depth, never over keys.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ if TYPE_CHECKING:
 
 Ints = np.ndarray[Any, Any]
 FIRST_VALUES: Final = frozenset({"first_value", "first_non_null_value", "first_not_null_value"})
-"""Functions that ask whether anything was added yet: a row that became the state as it is was not."""
+"""Functions whose result depends on whether a value was added yet; a row that was set as the state does not count."""
 KEEP_A_LONE_VALUE: Final = FIRST_VALUES | {
     *("last_value", "last_non_null_value", "primary-key"),
     *("sum", "product", "max", "min", "bool_and", "bool_or"),
 }
-"""Functions that leave the only value of a key as it is. Others may not: `collect` drops what is there twice."""
+"""Functions that do not change the only value of a key. Others may: `collect` with `distinct` drops repeated items."""
 DEEP: Final = 8
-"""Versions of a key from which on a tree of merges is less work than a chain."""
+"""The number of versions of a key above which a tree of merges is faster than a chain."""
 
 
 def fold_column(
-    function: Aggregate, values: pa.Array, starts: Ints, taken: Ints | None, given: Ints | None
+    function: Aggregate, values: pa.Array, starts: Ints, retracted: Ints | None, has_state: Ints | None
 ) -> pa.Array:
-    """The value of each key.
+    """Return the folded value of each key.
 
     Args:
-        function: The column's aggregate.
-        values: All versions, key after key, oldest first.
-        starts: Where each key begins, and the end.
-        taken: Which versions are taken back, None where none is.
-        given: Which keys begin with a state as it is (their first version), None where none does.
+        function: The column's aggregate function.
+        values: All versions, grouped by key, oldest first.
+        starts: Where each key begins, and the number of versions at the end.
+        retracted: Which versions are retract rows; None if none is.
+        has_state: Which keys have a first version that is already a state; None if none has.
 
     Raises:
-        InvalidInputError: a value overflows, or is not allowed.
-        UnsupportedError: a version is taken back and the function cannot do that.
+        InvalidInputError: a value overflows or is not allowed.
+        UnsupportedError: there is a retract row and the function cannot retract.
     """
     count = len(starts) - 1
-    hard = np.zeros(count, dtype=bool) if given is None else given.copy()
-    if taken is not None:
-        hard |= np.logical_or.reduceat(taken, starts[:-1])
+    hard = np.zeros(count, dtype=bool) if has_state is None else has_state.copy()
+    if retracted is not None:
+        hard |= np.logical_or.reduceat(retracted, starts[:-1])
     if not hard.any():
         return _fold_added(function, values, starts)
     if hard.all():
-        return _fold_mixed(function, values, starts, taken, given)
+        return _fold_mixed(function, values, starts, retracted, has_state)
     easy = np.nonzero(~hard)[0]
     mixed = np.nonzero(hard)[0]
     easy_rows, easy_starts = _pick(starts, easy)
@@ -61,15 +61,15 @@ def fold_column(
             function,
             values.take(pa.array(rows)),
             hard_starts,
-            None if taken is None else taken[rows],
-            None if given is None else given[mixed],
+            None if retracted is None else retracted[rows],
+            None if has_state is None else has_state[mixed],
         ),
     ]
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate([easy, mixed]), kind="stable")))
 
 
 def rows_of_groups(starts: Ints, chosen: Ints) -> Ints:
-    """The rows of the chosen groups, in order."""
+    """Return the rows of the chosen groups, in order."""
     return _pick(starts, chosen)[0]
 
 
@@ -91,7 +91,7 @@ def _fold_added(function: Aggregate, values: pa.Array, starts: Ints) -> pa.Array
 
 
 def _tree(function: Aggregate, values: pa.Array, starts: Ints) -> pa.Array:
-    """Neighbours are merged in pairs until one value of each key is left."""
+    """Merge neighbours in pairs until each key has one value."""
     sizes = np.diff(starts)
     while int(sizes.max()) > 1:
         begins = np.cumsum(sizes) - sizes
@@ -106,24 +106,26 @@ def _tree(function: Aggregate, values: pa.Array, starts: Ints) -> pa.Array:
 
 
 def _fold_mixed(
-    function: Aggregate, values: pa.Array, starts: Ints, taken: Ints | None, given: Ints | None
+    function: Aggregate, values: pa.Array, starts: Ints, retracted: Ints | None, has_state: Ints | None
 ) -> pa.Array:
-    """Version by version; keys with many versions come first so that those still going are a prefix."""
+    """Fold version by version. Keys with many versions come first, so that the unfinished ones are always a prefix."""
     sizes = np.diff(starts)
-    if taken is not None and function.ignores_retract:
-        return _without_taken(function, values, starts, taken, given)
+    if retracted is not None and function.ignores_retract:
+        return _fold_without_retracted(function, values, starts, retracted, has_state)
     by_size = np.argsort(-sizes, kind="stable")
     heads = starts[:-1][by_size]
     state = values.take(pa.array(heads))
-    back = None if taken is None else taken[heads]
-    if given is None or not given.all():
+    back = None if retracted is None else retracted[heads]
+    if has_state is None or not has_state.all():
         started = function.first(state, back)
-        state = started if given is None else _choose(given[by_size], state, started)
+        state = started if has_state is None else _choose(has_state[by_size], state, started)
     for depth in range(1, int(sizes.max())):
         going = int(np.searchsorted(-sizes[by_size], -depth, side="left"))
         rows = heads[:going] + depth
         held, fresh = state.slice(0, going), values.take(pa.array(rows))
-        state = pa.concat_arrays([_step(function, held, fresh, None if taken is None else taken[rows]), state[going:]])
+        state = pa.concat_arrays(
+            [_step(function, held, fresh, None if retracted is None else retracted[rows]), state[going:]]
+        )
     return state.take(pa.array(np.argsort(by_size, kind="stable")))
 
 
@@ -140,17 +142,19 @@ def _step(function: Aggregate, state: pa.Array, value: pa.Array, back: Ints | No
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate([added, removed]), kind="stable")))
 
 
-def _without_taken(function: Aggregate, values: pa.Array, starts: Ints, taken: Ints, given: Ints | None) -> pa.Array:
-    """Versions that are taken back do not count, except one that is the state as it is; a key may have none left."""
-    keep = ~taken
-    if given is not None:
-        keep[starts[:-1][given]] = True
+def _fold_without_retracted(
+    function: Aggregate, values: pa.Array, starts: Ints, retracted: Ints, has_state: Ints | None
+) -> pa.Array:
+    """Fold without the retract rows, except one that is already a state; a key without other versions becomes null."""
+    keep = ~retracted
+    if has_state is not None:
+        keep[starts[:-1][has_state]] = True
     counts = np.add.reduceat(keep.astype(np.int64), starts[:-1])
     filled = np.nonzero(counts)[0]
     left = np.concatenate([[0], np.cumsum(counts[filled])]).astype(np.int64)
     kept = values.filter(pa.array(keep))
     folded = (
-        _fold_mixed(function, kept, left, None, None if given is None else given[filled])
+        _fold_mixed(function, kept, left, None, None if has_state is None else has_state[filled])
         if len(filled)
         else pa.nulls(0, values.type)
     )

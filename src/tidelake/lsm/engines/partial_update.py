@@ -1,7 +1,7 @@
-"""`merge-engine = partial-update`: the newest non-null value of each column, or of each group of columns.
+"""`merge-engine = partial-update`: the newest non-null value of each column, or of each sequence group of columns.
 
-Values are not moved while versions are folded: the state of a column is the number of the row its value comes from, so
-a step is integer arithmetic over all keys. Only columns with an aggregate function carry values.
+Values are not copied while versions are folded: the state of a column is the number of the row that its value comes
+from, so a step is integer arithmetic over all keys. Only columns with an aggregate function keep values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """Columns that change together, when the ordering columns say that a row is not older."""
+    """Columns that are updated together, if the ordering columns show that a row is not older than the state."""
 
     ordering: tuple[str, ...]
     protected: tuple[str, ...]
@@ -32,11 +32,11 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True)
 class PartialUpdate:
-    """Folds versions that carry some columns each."""
+    """Folds versions of which each sets some columns."""
 
     keys: tuple[str, ...]
     required: frozenset[str] = frozenset()
-    """Columns that are never null."""
+    """The NOT NULL columns."""
     groups: tuple[SequenceGroup, ...] = ()
     functions: Mapping[str, Aggregate] = field(default_factory=dict)
     ignore_delete: bool = False
@@ -45,11 +45,14 @@ class PartialUpdate:
 
     @property
     def takes_last(self) -> bool:
-        """Whether the answer is always the newest version as it is."""
+        """See `Engine.takes_last`."""
         return False
 
     def changes_alone(self, rows: pa.Table) -> Ints | None:
-        """Rows that take something back, and rows of which a group without a sequence drops the columns."""
+        """See `Engine.changes_alone`: retract rows, and rows without a sequence for one of the groups.
+
+        Such a group drops its columns.
+        """
         if not all(function.name in KEEP_A_LONE_VALUE for function in self.functions.values()):
             return np.ones(rows.num_rows, bool)
         changed = retracts(rows)
@@ -60,18 +63,18 @@ class PartialUpdate:
         return changed
 
     def fold(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """One row per key.
+        """Return one row per key.
 
         Raises:
             InvalidInputError: a NOT NULL column is null, or a value overflows.
-            UnsupportedError: a version retracts and no option says what to do with it.
+            UnsupportedError: there is a retract row and no option says how to handle it.
         """
         retracts = versions.kinds is not None and bool((versions.kinds & 1).any())
         if not retracts and not self.groups:
             return self._newest_values(versions)
         if retracts and not (self.ignore_delete or self.remove_on_delete or self.groups):
             raise UnsupportedError(
-                "partial-update table cannot take a row back",
+                "partial-update table does not accept rows of kind -U or -D",
                 option="merge-engine",
                 hint="set ignore-delete=true, or partial-update.remove-record-on-delete=true, or use sequence groups"
                 " (fields.<columns>.sequence-group)",
@@ -79,7 +82,7 @@ class PartialUpdate:
         return _Fold(self, versions).run()
 
     def _newest_values(self, versions: Versions) -> tuple[pa.Table, Ints]:
-        """Without retractions and groups: the newest non-null value of each column."""
+        """Return the newest non-null value of each column, if there are no retract rows and no groups."""
         rows = versions.rows
         self.check_required(rows)
         last = versions.starts[1:] - 1
@@ -95,18 +98,20 @@ class PartialUpdate:
         return pa.table(columns, schema=rows.schema), np.arange(versions.count)
 
     def check_required(self, rows: pa.Table) -> None:
-        """Refuse a null in a column that has none.
+        """Refuse nulls in NOT NULL columns.
 
         Raises:
-            InvalidInputError: there is one.
+            InvalidInputError: a NOT NULL column has a null.
         """
         for name in self.required:
             if name in rows.column_names and rows.column(name).null_count:
-                raise InvalidInputError("column cannot be null", column=name, hint="give a value in every version")
+                raise InvalidInputError(
+                    "NOT NULL column has a null", column=name, hint="set the column in every version of a key"
+                )
 
 
 def take_rows(column: pa.Array, places: Ints) -> pa.Array:
-    """The values at these places, null where a place is negative."""
+    """Return the values at these positions, null where a position is negative."""
     return column.take(pa.array(places, mask=places < 0))
 
 
@@ -116,7 +121,7 @@ def _valid(column: pa.Array) -> Ints:
 
 
 class _Fold:
-    """Versions fed one depth at a time."""
+    """Folds the versions of all keys, one depth at a time."""
 
     def __init__(self, engine: PartialUpdate, versions: Versions) -> None:
         self._engine = engine
@@ -127,7 +132,7 @@ class _Fold:
         names = [name for name in self._rows.column_names if name not in (*engine.keys, SEQUENCE, KIND)]
         self._columns = {name: self._rows.column(name).combine_chunks() for name in names}
         self._valid = {name: _valid(column) for name, column in self._columns.items()}
-        # A group of which nothing is read decides nothing that is wanted.
+        # A group whose columns are not read cannot affect the wanted columns.
         read = [group for group in engine.groups if self._columns.keys() >= set(group.ordering)]
         self._groups = [_GroupState(group, self._columns, versions.count) for group in read]
         grouped = {name for group in engine.groups for name in (*group.ordering, *group.protected)}
@@ -140,8 +145,8 @@ class _Fold:
         none = np.full(versions.count, -1, np.int64)
         self._from = {name: none.copy() for name in names}
         self._values = {name: pa.nulls(versions.count, self._columns[name].type) for name in self._folded}
-        self._begun = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
-        self._fed = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
+        self._has_state = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
+        self._has_added = {name: np.zeros(versions.count, dtype=bool) for name in self._folded}
         self._deleted = np.zeros(versions.count, dtype=bool)
         self._inserted = np.zeros(versions.count, dtype=bool)
         self._last = none.copy()
@@ -168,7 +173,7 @@ class _Fold:
             given = self._valid[name][rows]
             self._from[name][keys[given]] = rows[given]
         for group in self._groups:
-            newer = self._newer(group, keys, rows)
+            newer = self._mask_newer(group, keys, rows)
             older = ~group.empty[rows] & ~newer
             for name in group.columns.protected:
                 if name in self._folded:
@@ -176,56 +181,59 @@ class _Fold:
                     self._fold_value(name, keys[older], rows[older], reverse=True)
                 elif name in self._from:
                     self._from[name][keys[newer]] = rows[newer]
-            self._move(group, keys[newer], rows[newer])
+            self._advance_group(group, keys[newer], rows[newer])
         self._inserted[keys] = True
         self._last[keys] = rows
 
     def _retract(self, keys: Ints, rows: Ints, *, first: bool) -> None:
         if first:
-            self._become(keys, rows)
+            self._set_state(keys, rows)
         if self._engine.ignore_delete:
             return
         self._last[keys] = rows
         if self._engine.remove_on_delete:
             removed = self._kinds[rows] == DELETE
-            self._become(keys[removed], rows[removed])
+            self._set_state(keys[removed], rows[removed])
             self._deleted[keys[removed]] = True
             return
-        # First of all, whatever order the groups have: nothing else of a row that removes counts.
+        # These groups come first, whatever their order: nothing else of a row that removes its key counts.
         for group in self._groups:
             if any(name in self._engine.remove_on_group for name in group.columns.ordering):
-                gone = self._newer(group, keys, rows) & (self._kinds[rows] == DELETE)
-                self._become(keys[gone], rows[gone])
+                gone = self._mask_newer(group, keys, rows) & (self._kinds[rows] == DELETE)
+                self._set_state(keys[gone], rows[gone])
                 self._deleted[keys[gone]] = True
                 keys, rows = keys[~gone], rows[~gone]
         for group in self._groups:
-            some, newer = ~group.empty[rows], self._newer(group, keys, rows)
+            some, newer = ~group.empty[rows], self._mask_newer(group, keys, rows)
             for name in group.columns.protected:
                 if name in self._folded:
                     self._retract_value(name, keys[some], rows[some])
                 elif name in self._from:
                     self._from[name][keys[newer]] = -1
-            self._move(group, keys[newer], rows[newer])
+            self._advance_group(group, keys[newer], rows[newer])
 
-    def _newer(self, group: _GroupState, keys: Ints, rows: Ints) -> Ints:
-        """Which rows are not older than the state of their key in a group; none that leaves the group alone is."""
+    def _mask_newer(self, group: _GroupState, keys: Ints, rows: Ints) -> Ints:
+        """Return a mask of the rows that are not older than their key's state in a group.
+
+        A row without a sequence for the group does not change the group, so it is never newer.
+        """
         found: Ints = ~group.empty[rows] & (group.code[rows] >= group.state[keys])
         return found
 
-    def _become(self, keys: Ints, rows: Ints) -> None:
-        """The state is the row itself."""
+    def _set_state(self, keys: Ints, rows: Ints) -> None:
+        """Set the state of keys to whole rows."""
         if not len(keys):
             return
         self._engine.check_required(self._rows.take(pa.array(rows)))
         for places in self._from.values():
             places[keys] = rows
         for name in self._folded:
-            self._put(name, keys, self._columns[name].take(pa.array(rows)))
-            self._begun[name][keys] = True
+            self._set_values(name, keys, self._columns[name].take(pa.array(rows)))
+            self._has_state[name][keys] = True
         for group in self._groups:
             group.state[keys] = np.where(group.empty[rows], -1, group.code[rows])
 
-    def _move(self, group: _GroupState, keys: Ints, rows: Ints) -> None:
+    def _advance_group(self, group: _GroupState, keys: Ints, rows: Ints) -> None:
         for name in group.columns.ordering:
             if name in self._from:
                 self._from[name][keys] = rows
@@ -234,7 +242,7 @@ class _Fold:
     # -------------------------------------------------------------------------------------------- values
 
     def _fold_value(self, name: str, keys: Ints, rows: Ints, *, reverse: bool) -> None:
-        function, begun = self._folded[name], self._begun[name][keys]
+        function, begun = self._folded[name], self._has_state[name][keys]
         if function.name in FIRST_VALUES:
             self._keep_first(name, keys, rows, reverse=reverse)
             return
@@ -244,31 +252,31 @@ class _Fold:
                 continue
             fresh = self._columns[name].take(pa.array(of_rows))
             if not going:
-                self._put(name, chosen, function.first(fresh))
+                self._set_values(name, chosen, function.first(fresh))
             else:
                 held = self._values[name].take(pa.array(chosen))
                 folded = function.merge_reversed(held, fresh) if reverse else function.merge(held, fresh)
-                self._put(name, chosen, folded)
-        self._begun[name][keys] = True
+                self._set_values(name, chosen, folded)
+        self._has_state[name][keys] = True
 
     def _keep_first(self, name: str, keys: Ints, rows: Ints, *, reverse: bool) -> None:
-        """The first value that was added stays; one that became the state by a row taken back was not added."""
+        """Keep the first value that was added; a value that a retract row set as the state was not added."""
         fresh, held = self._columns[name].take(pa.array(rows)), self._values[name].take(pa.array(keys))
         older, newer = (fresh, held) if reverse else (held, fresh)
-        takes = ~self._fed[name][keys]
+        takes = ~self._has_added[name][keys]
         if self._folded[name].name != "first_value":
             takes &= _valid(newer)
         places = np.where(takes, len(keys), 0) + np.arange(len(keys))
-        self._put(name, keys, pa.concat_arrays([older, newer]).take(pa.array(places)))
-        self._fed[name][keys[takes]] = True
+        self._set_values(name, keys, pa.concat_arrays([older, newer]).take(pa.array(places)))
+        self._has_added[name][keys[takes]] = True
 
     def _retract_value(self, name: str, keys: Ints, rows: Ints) -> None:
         if len(keys):
             held = self._values[name].take(pa.array(keys))
-            self._put(name, keys, self._folded[name].retract(held, self._columns[name].take(pa.array(rows))))
-            self._begun[name][keys] = True
+            self._set_values(name, keys, self._folded[name].retract(held, self._columns[name].take(pa.array(rows))))
+            self._has_state[name][keys] = True
 
-    def _put(self, name: str, keys: Ints, values: pa.Array) -> None:
+    def _set_values(self, name: str, keys: Ints, values: pa.Array) -> None:
         state = self._values[name]
         places = np.arange(len(state))
         places[keys] = len(state) + np.arange(len(keys))
@@ -295,7 +303,7 @@ class _Fold:
 
 
 class _GroupState:
-    """How rows of one sequence group compare: a number for each row, and the number of the state of each key."""
+    """One sequence group: a rank of each row by the ordering columns, and the rank of each key's state."""
 
     def __init__(self, group: SequenceGroup, columns: Mapping[str, pa.Array], keys: int) -> None:
         self.columns = group

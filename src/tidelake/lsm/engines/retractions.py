@@ -1,15 +1,15 @@
-"""Which rows that take something back a table cannot take: some function would be asked for what it cannot do.
+"""Finds retract rows that a table cannot merge because an aggregate function of theirs cannot retract.
 
-Such a row is written without complaint, and from then on no version of its key can be merged with it, by anyone. In a
-sequence group columns are looked at in the order of the schema: a deletion that removes the whole row does so at the
-first column that orders its group, so only functions of columns before that are asked.
+Paimon writes such a row without complaint, and from then on every merge of its key fails. In a sequence group, columns
+are processed in the order of the schema: a -D row that removes the whole row does so at the first ordering column of
+its group, so only functions of earlier columns are asked to retract.
 
-Invariant: no row that passes makes a merge fail which has the newest values of what orders its groups.
+Invariant: a row that passes, with the newest ordering values of its groups, does not make a merge fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,43 +18,44 @@ from tidelake.lsm.engine import DELETE, Ints
 from tidelake.lsm.engines.aggregation import Aggregation
 from tidelake.lsm.engines.build import engine_for
 from tidelake.lsm.engines.partial_update import PartialUpdate
-from tidelake.spec.schema import Schema
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import Schema
 
-__all__ = ["Unwilling", "find_unwilling"]
+__all__ = ["UnretractableColumn", "find_unretractable_columns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unwilling:
-    """A column whose function takes nothing back, and which rows ask it to."""
+class UnretractableColumn:
+    """A column whose function cannot retract, and which rows would ask it to."""
 
     column: str
     function: str
     ordering: tuple[str, ...] = ()
-    """What orders its group: rows without any of these leave the group alone."""
-    removing: tuple[tuple[str, ...], ...] = ()
-    """What orders groups with which a deletion removes the row before this column is looked at."""
-    spared: bool = False
-    """Whether every deletion removes the whole row."""
+    """The ordering columns of its group: a row with nulls in all of them does not change the group."""
+    removing_groups: tuple[tuple[str, ...], ...] = ()
+    """The ordering columns of groups with which a -D row removes the whole row before this column is processed."""
+    deletions_exempt: bool = False
+    """Whether every -D row removes the whole row."""
 
     @property
     def spares_deletions(self) -> bool:
-        """Whether a deletion that has a value in every column which removes is never a matter of this column."""
-        return self.spared or bool(self.removing)
+        """Whether a -D row with a value in every ordering column that removes rows never reaches this column."""
+        return self.deletions_exempt or bool(self.removing_groups)
 
-    def asked(self, kinds: Ints, valid: Callable[[str], Ints]) -> Ints:
-        """Which rows ask it to take something back; `valid` returns where a column is not null."""
+    def rows_to_retract(self, kinds: Ints, valid: Callable[[str], Ints]) -> Ints:
+        """Return a mask of the rows that ask the function to retract; `valid` returns where a column is not null."""
         found: Ints = (kinds & 1) == 1
-        if self.spared:
+        if self.deletions_exempt:
             found &= kinds != DELETE
         if self.ordering:
             found &= _any_valid(self.ordering, valid)
-        for ordering in self.removing:
+        for ordering in self.removing_groups:
             found &= ~((kinds == DELETE) & _any_valid(ordering, valid))
         return found
 
 
-def find_unwilling(schema: Schema, options: Mapping[str, str]) -> tuple[Unwilling, ...]:
-    """The columns of a primary-key table whose functions take nothing back; none of those that are never asked.
+def find_unretractable_columns(schema: Schema, options: TableOptions) -> tuple[UnretractableColumn, ...]:
+    """Return the columns of a primary-key table whose functions may be asked to retract and cannot.
 
     Raises:
         InvalidInputError: an option is wrong.
@@ -62,24 +63,24 @@ def find_unwilling(schema: Schema, options: Mapping[str, str]) -> tuple[Unwillin
     engine = engine_for(schema, options)
     if isinstance(engine, Aggregation):
         return tuple(
-            Unwilling(name, function.name, spared=engine.remove_on_delete)
+            UnretractableColumn(name, function.name, deletions_exempt=engine.remove_on_delete)
             for name, function in engine.functions.items()
-            if not function.takes_back
+            if not function.can_retract
         )
     if not isinstance(engine, PartialUpdate):
         return ()
     place = {name: number for number, name in enumerate(schema.names)}
-    removing = [group.ordering for group in engine.groups if engine.remove_on_group & set(group.ordering)]
+    removing_groups = [group.ordering for group in engine.groups if engine.remove_on_group & set(group.ordering)]
     return tuple(
-        Unwilling(
+        UnretractableColumn(
             name,
             engine.functions[name].name,
             group.ordering,
-            tuple(each for each in removing if min(place[column] for column in each) < place[name]),
+            tuple(each for each in removing_groups if min(place[column] for column in each) < place[name]),
         )
         for group in engine.groups
         for name in group.protected
-        if name in engine.functions and not engine.functions[name].takes_back
+        if name in engine.functions and not engine.functions[name].can_retract
     )
 
 

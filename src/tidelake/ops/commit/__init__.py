@@ -1,15 +1,36 @@
-"""Turning files into snapshots.
+"""Publishing files as snapshots.
 
-messages    what writers hand over
-changes     messages -> the six lists of a commit (pure)
-conflicts   may this change go on top of that state? (pure)
-merging     which manifests to merge (pure)
-candidate   the candidate snapshot and the invariants every publish must keep (pure)
-overwrite   what an overwrite deletes
-progress    which identifiers of a user are already published
-safety      may this storage be committed to?
-publish     the port that creates snapshot N if absent, and how an unknown answer is settled
-standing    does a published snapshot stand on the one it was planned on?
-loop        plan, write, publish, retry
-abort       deleting the files of a commit that certainly never happened
+Pure:
+    messages            what writers pass to the committer
+    options             options of a commit
+    changes             from messages to entries: the written and the compacted part
+    conflicts           whether changes can be committed on top of a state
+    candidate           the snapshot to publish, and the invariants of every publish
+    overwrite           the files that an overwrite deletes
+
+The commit:
+    committer           commit, overwrite, recover and abort for one user
+    loop                plan, write metadata, publish, retry
+    providers           the changes of a request: fixed, computed from the state, or rebased
+    manifest_merge      merge manifests
+    publish             offer a snapshot, and settle an unknown answer
+    standing            verify that a published snapshot follows its base
+    outcome             what is published, and what an error means to the caller
+    success             `_SUCCESS` files of partitions
+
+Other commits:
+    since               the commits since a base snapshot
+    progress            which numbered commits of a user are published
+    rebase              ports that rewrite files when another commit came first
+    replan              plan and commit again after a conflict
+    guards              checks before every attempt to publish
+    lookup_guard        the guard of compactions with lookup
+    replay_guard        the guard of compactions that move staged rows to buckets
+    strict              strict mode: refuse changes of others since a safe snapshot
+
+Around it:
+    hooks               actions after a commit
+    abort               delete the files of a commit that never happened
+    leftovers           files of a commit that it did not publish
+    safety              whether it is safe to commit to a storage
 """

@@ -1,6 +1,6 @@
 """The snapshot a commit wants to publish, and the invariants every publish must keep. Pure.
 
-The invariants run on every path right before the atomic write, so that a bug above them stops here and not on disk.
+The invariants run on every path right before the atomic write, so that a bug is caught before it reaches the disk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InternalError
-from tidelake.spec.index_manifest import IndexEntry
-from tidelake.spec.manifest import ADD, DELETE, identities
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.progress import PROPERTY_PREFIX, SINCE_PROPERTY
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.progress import PROPERTY_PREFIX, SINCE_PROPERTY
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.index_manifest import IndexEntry
+from tidelake.spec.manifests.manifest import ADD, DELETE, identities
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 
 WRITER_VERSION = "tidelake-0.1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A snapshot about to be published and what it was made from."""
+    """A snapshot to publish, with the changes and manifests it was built from."""
 
     snapshot: Snapshot
     delta: pa.Table
@@ -31,68 +31,79 @@ class Candidate:
     after: tuple[ManifestMeta, ...]
     delta_metas: tuple[ManifestMeta, ...] = ()
     index: tuple[IndexEntry, ...] = ()
+    index_before: tuple[IndexEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ListFile:
-    """A manifest list that was written."""
+    """Name and size of a manifest list that was written."""
 
     name: str
     size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """The manifest lists and the index manifest that were written for a snapshot."""
+
+    base: ListFile
+    delta: ListFile
+    changelog: ListFile | None
+    index_manifest: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a snapshot says of its commit, beside the files."""
+
+    uuid: str
+    schema_id: int
+    kind: CommitKind
+    user: str
+    identifier: int
+    time_ms: int
+    watermark: int | None
+    properties: Mapping[str, str]
+    statistics: str | None
+    operation: str | None
+
+
 def build_snapshot(
-    previous: Snapshot | None,
-    *,
-    uuid: str,
-    schema_id: int,
-    kind: CommitKind,
-    user: str,
-    identifier: int,
-    time_ms: int,
-    base: ListFile,
-    delta_list: ListFile,
-    changelog_list: ListFile | None,
-    index_manifest: str | None,
-    delta: pa.Table,
-    changelog: pa.Table,
-    watermark: int | None,
-    properties: Mapping[str, str],
-    statistics: str | None,
-    operation: str | None,
+    previous: Snapshot | None, header: Header, lists: Lists, *, delta: pa.Table, changelog: pa.Table
 ) -> Snapshot:
     """The snapshot after `previous`."""
     delta_rows = row_count(delta, ADD) - row_count(delta, DELETE)
-    known = [mark for mark in (watermark, previous.watermark if previous else None) if mark is not None]
+    watermarks = (header.watermark, previous.watermark if previous else None)
     return Snapshot(
-        uuid=uuid,
+        uuid=header.uuid,
         id=previous.id + 1 if previous else 1,
-        schema_id=schema_id,
-        base_manifest_list=base.name,
-        base_manifest_list_size_bytes=base.size,
-        delta_manifest_list=delta_list.name,
-        delta_manifest_list_size_bytes=delta_list.size,
-        changelog_manifest_list=changelog_list.name if changelog_list else None,
-        changelog_manifest_list_size_bytes=changelog_list.size if changelog_list else None,
-        index_manifest=index_manifest,
-        commit_user=user,
+        schema_id=header.schema_id,
+        base_manifest_list=lists.base.name,
+        base_manifest_list_size_bytes=lists.base.size,
+        delta_manifest_list=lists.delta.name,
+        delta_manifest_list_size_bytes=lists.delta.size,
+        changelog_manifest_list=lists.changelog.name if lists.changelog else None,
+        changelog_manifest_list_size_bytes=lists.changelog.size if lists.changelog else None,
+        index_manifest=lists.index_manifest,
+        commit_user=header.user,
         writer_version=WRITER_VERSION,
-        commit_identifier=identifier,
-        commit_kind=kind,
-        time_ms=time_ms,
+        commit_identifier=header.identifier,
+        commit_kind=header.kind,
+        time_ms=header.time_ms,
         total_record_count=(previous.total_record_count or 0 if previous else 0) + delta_rows,
         delta_record_count=delta_rows,
         changelog_record_count=row_count(changelog, ADD) if changelog.num_rows else None,
-        watermark=max(known, default=None),
-        statistics=statistics,
-        properties=dict(properties),
+        # A watermark never falls, whatever a late writer reports.
+        watermark=max((each for each in watermarks if each is not None), default=None),
+        statistics=header.statistics,
+        properties=dict(header.properties),
         next_row_id=(previous.next_row_id or 0) if previous else 0,
-        operation=operation,
+        operation=header.operation,
     )
 
 
 def carried_properties(previous: Snapshot | None, own: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a new snapshot: its own, the progress of all numbered users, and since when that is carried."""
+    """The properties of a new snapshot: its own, all users' progress, and the first snapshot with such progress."""
     before = previous.properties if previous else {}
     kept = {key: text for key, text in before.items() if key.startswith(PROPERTY_PREFIX) or key == SINCE_PROPERTY}
     properties = {**kept, **own}

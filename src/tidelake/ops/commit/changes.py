@@ -1,4 +1,4 @@
-"""Messages of writers become the lists of a commit: what is appended, what a compaction replaced. Pure."""
+"""From the messages of writers to the entries of a commit: its written part and its compacted part. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow.compute as pc
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.spec.data_file import EMPTY_ROW, DataFile
-from tidelake.spec.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
-from tidelake.spec.key_order import overlapping_neighbours
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.manifest import ADD, DELETE, LAYOUT, check_file_names, empty_entries, entries_table
+from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, LAYOUT, check_file_names, empty_entries, entries_table
 from tidelake.spec.names import check_name
-from tidelake.spec.types import DataType
+from tidelake.spec.rows.key_order import overlapping_neighbours
+from tidelake.spec.types.data_types import DataType
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """An index file that appears or disappears."""
+    """An index file that is added or deleted."""
 
     kind: int
     entry: IndexEntry
@@ -42,7 +42,7 @@ class Changes:
 
     @property
     def deletes_rows(self) -> bool:
-        """Whether it takes rows away: it deletes a file or sets a deletion vector."""
+        """Whether rows are deleted: a file is deleted or a deletion vector changes."""
         deletes = bool(pc.any(pc.equal(self.delta.column("kind"), DELETE)).as_py())
         return deletes or any(change.entry.file.index_type == DELETION_VECTORS for change in self.index)
 
@@ -57,12 +57,12 @@ NO_CHANGES = Changes(empty_entries(), empty_entries())
 
 
 def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -> tuple[Changes, Changes]:
-    """The appended and the compacted part of a commit.
+    """The written and the compacted part of a commit.
 
-    Within a message deletions stand before additions: who reads a delta path by path recognises a moved file by it.
+    Deletions of a message come before its additions: readers of a delta recognise a moved file by this order.
 
     Raises:
-        InvalidInputError: two messages add one file twice, or a value or name could not be read back once published.
+        InvalidInputError: a file is added twice, or readers could not read a value or name once it is published.
     """
     written: list[_Row] = []
     written_changelog: list[_Row] = []
@@ -81,13 +81,13 @@ def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -
             into += _index(DELETE, message, change.deleted_index_files) + _index(ADD, message, change.new_index_files)
     _check_once(written)
     return (
-        Changes(_checked(written), _checked(written_changelog), tuple(written_index)),
-        Changes(_checked(compacted), _checked(compacted_changelog), tuple(compacted_index)),
+        Changes(_build_entries(written), _build_entries(written_changelog), tuple(written_index)),
+        Changes(_build_entries(compacted), _build_entries(compacted_changelog), tuple(compacted_index)),
     )
 
 
-def drop_file_stats(delta: pa.Table) -> pa.Table:
-    """The same entries, deletions without value statistics (`manifest.delete-file-drop-stats`)."""
+def drop_stats_of_deleted_files(delta: pa.Table) -> pa.Table:
+    """The entries, with the value statistics of deletions left out (`manifest.delete-file-drop-stats`)."""
     gone = pc.equal(delta.column("kind"), DELETE)
     empty = {
         "value_stats_min": pa.scalar(EMPTY_ROW, pa.large_binary()),
@@ -104,14 +104,14 @@ def drop_file_stats(delta: pa.Table) -> pa.Table:
 def upgrade_levels(
     messages: Sequence[CommitMessage], *, level: int, key_types: Sequence[DataType]
 ) -> tuple[CommitMessage, ...]:
-    """Put the new files of an overwrite on the top level, bucket by bucket where they do not overlap.
+    """Move the new files of an overwrite to the top level, in each bucket where they do not overlap.
 
-    Nothing changes unless every new file is at level 0 of a real bucket: then a reader needs no merge.
+    A reader then needs no merge. Only done if every new file is on level 0 of a real bucket.
     """
     files = [(message, file) for message in messages for file in message.data.new_files]
     if any(file.level != 0 or message.bucket < 0 for message, file in files):
         return tuple(messages)
-    return tuple(_upgraded(message, level, key_types) for message in _by_bucket(messages))
+    return tuple(_upgrade_message(message, level, key_types) for message in _by_bucket(messages))
 
 
 _Row = tuple[int, bytes, int, int, DataFile]
@@ -121,24 +121,24 @@ def _rows(kind: int, place: tuple[bytes, int, int], files: Iterable[DataFile]) -
     return [(kind, *place, file) for file in files]
 
 
-def _checked(rows: Sequence[_Row]) -> pa.Table:
-    """The entries, if every reader will accept them: a published manifest cannot be taken back."""
+def _build_entries(rows: Sequence[_Row]) -> pa.Table:
+    """Build entries that every reader accepts: a published manifest cannot be corrected."""
     try:
         entries = entries_table(rows)
         check_file_names(entries.column("file_name"), path="commit message")
         check_file_names(pc.list_flatten(entries.column("extra_files")), path="commit message")
     except FormatError as cause:
         raise InvalidInputError(
-            "commit message names a file that is not in its folder", code="file-name", name=cause.facts["name"]
+            "commit message has an invalid file name", code="file-name", name=cause.facts["name"]
         ) from cause
     except (pa.ArrowException, ValueError, OverflowError, TypeError, AttributeError) as cause:
-        raise InvalidInputError("commit message holds a value that does not fit its place", cause=cause) from cause
+        raise InvalidInputError("commit message has a value of a wrong type or size", cause=cause) from cause
     for name in _REQUIRED:
         column = entries.column(name)
         low = POSTPONE_BUCKET if name == "bucket" else 0
         counted = name in _COUNTED and pc.any(pc.less(column, low)).as_py()
         if column.null_count or counted or (name == "bucket" and pc.any(pc.equal(column, -1)).as_py()):
-            raise InvalidInputError("commit message lacks a value or has a negative one", field=name)
+            raise InvalidInputError("commit message has a field that is null or out of range", field=name)
     return entries
 
 
@@ -163,7 +163,7 @@ def _check_once(rows: Sequence[_Row]) -> None:
 
 
 def _by_bucket(messages: Sequence[CommitMessage]) -> Iterable[CommitMessage]:
-    """Messages with the new files of a bucket gathered in its first message."""
+    """The messages, with all new files of a bucket moved to its first message."""
     gathered: dict[tuple[bytes, int], list[DataFile]] = {}
     for message in messages:
         gathered.setdefault((message.partition, message.bucket), []).extend(message.data.new_files)
@@ -172,7 +172,7 @@ def _by_bucket(messages: Sequence[CommitMessage]) -> Iterable[CommitMessage]:
         yield replace(message, data=replace(message.data, new_files=tuple(files)))
 
 
-def _upgraded(message: CommitMessage, level: int, key_types: Sequence[DataType]) -> CommitMessage:
+def _upgrade_message(message: CommitMessage, level: int, key_types: Sequence[DataType]) -> CommitMessage:
     files = message.data.new_files
     low = pa.array([file.min_key for file in files], pa.large_binary())
     high = pa.array([file.max_key for file in files], pa.large_binary())

@@ -2,7 +2,7 @@
 
 A commit has two parts, what was written and what was compacted, and so one or two snapshots with one identifier. A
 numbered commit is published at most once, however often it is repeated. Once the written part is published nothing
-fails the caller any more (`outcome`): a compaction that loses its race or meets an error is left to a later one.
+raises to the caller any more (`outcome`): a compaction that lost its race or met an error is left to a later one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -24,9 +25,11 @@ from tidelake.errors import (
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
-from tidelake.ops.commit.leftovers import unpublished
-from tidelake.ops.commit.lookups import check_lookups, looks_up
-from tidelake.ops.commit.loop import Done, Loop, Request, State, validate_number
+from tidelake.ops.commit.guards import Guard
+from tidelake.ops.commit.hooks import Hook
+from tidelake.ops.commit.leftovers import select_unpublished
+from tidelake.ops.commit.lookup_guard import LevelsUnchanged, looks_up
+from tidelake.ops.commit.loop import Done, Loop, Request, validate_number
 from tidelake.ops.commit.messages import (
     BATCH_IDENTIFIER,
     CommitMessage,
@@ -36,42 +39,35 @@ from tidelake.ops.commit.messages import (
     DataIncrement,
 )
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_shape
-from tidelake.ops.commit.outcome import CommitOutcome, compaction_warning, follow
+from tidelake.ops.commit.outcome import CommitOutcome, compaction_warning
 from tidelake.ops.commit.overwrite import (
     Overwrite,
     check_inside,
     dynamic_filter,
-    overwrite_changes,
     static_filter,
     written_partitions,
 )
-from tidelake.ops.commit.progress import Published, find_published, note_committed, note_pending
-from tidelake.ops.commit.publish import FileSystemPublisher, SnapshotPublisher
-from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, rebase_messages
-from tidelake.ops.commit.replays import check_replays
+from tidelake.ops.commit.progress import Published, doubts_origin, find_published, note_committed, note_pending
+from tidelake.ops.commit.providers import FixedChanges, OverwriteChanges, RebasedChanges
+from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, drop_doubtful_compactions
+from tidelake.ops.commit.replay_guard import BucketsUnwritten
 from tidelake.ops.commit.success import mark_done
-from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION
 from tidelake.options import Bytes
-from tidelake.spec.avro import codec_name
-from tidelake.spec.binary_row import decode_rows
-from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.manifest import ADD
-from tidelake.spec.option_support import refuse_commit
-from tidelake.spec.progress import PROPERTY_PREFIX, Progress
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.spec.types import with_nullable
+from tidelake.options.capabilities import refuse_commit
+from tidelake.spec.avro.container import codec_name
+from tidelake.spec.documents.progress import PROPERTY_PREFIX, CommitProgress
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD
+from tidelake.spec.rows.binary_row import decode_rows
+from tidelake.spec.schemas.bucket_mode import BucketMode, BucketOptions
+from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.manifests import ManifestNames
-from tidelake.store.paths import DataPaths, PathOptions
-from tidelake.store.table_store import TableStore
+from tidelake.store.snapshots import SnapshotPublisher
 
 _INT64 = 2**63
-_HEADROOM = 1 << 16
-"""Sequence numbers that a second rebase leaves free at most; each further one sixteen times as many."""
-
-Guard = Callable[[Snapshot | None, tuple[CommitMessage, ...]], None]
-"""Looks at the newest snapshot and at the messages as they stand, and raises if they do not go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,68 +77,83 @@ class _Parts:
     done: tuple[Done, ...] = ()
     compaction_lost: bool = False
     incomplete: bool = False
-    """Whether whoever repeats the commit shall try what was compacted once more."""
+    """Whether a repetition of the commit should publish the compacted part again."""
 
 
 class Committer:
-    """Commits for one user. Not shared between threads; cheap to make."""
+    """Commits for one user. Do not share it between threads; it is cheap to create."""
 
     def __init__(
         self,
-        store: TableStore,
+        context: TableContext,
         user: str,
         *,
         publisher: SnapshotPublisher | None = None,
         rebaser: SequenceRebaser | None = None,
         reassigner: Reassigner | None = None,
-        options: Mapping[str, str] | None = None,
-        guard: Guard | None = None,
+        overwrite_guards: Sequence[Guard] = (),
+        hooks: Sequence[Hook] = (),
+        last_safe: int | None = None,
     ) -> None:
-        """A committer of one user.
+        """A committer of one user. Tables open theirs with `ops.hooks`, which knows all ports and hooks.
 
         Args:
-            store: the table's documents.
+            context: the table.
             user: the commit user.
-            publisher: who makes a snapshot the newest one; by default the table's own folder.
-            rebaser: who rewrites files whose sequence numbers another commit overtook.
-            reassigner: who puts rows elsewhere whose keys another commit placed there first.
-            options: the options in force, where they are more than those of the table's schema.
-            guard: asked before every attempt to overwrite some partitions.
+            publisher: publishes snapshots; by default the publisher of the table.
+            rebaser: rewrites files whose sequence numbers another commit overtook.
+            reassigner: moves rows whose keys another commit placed in another bucket first.
+            overwrite_guards: guards of an overwrite of some partitions.
+            hooks: post-commit hooks of every commit, in this order.
+            last_safe: refuse the commit if others replaced files since this snapshot; None: the option of strict mode.
 
         Raises:
-            InvalidInputError: the user is no text, or an option has a wrong value.
-            UnsupportedError: an option is set that commits do not honour.
+            InvalidInputError: the user is not a string, or an option has a wrong value.
+            UnsupportedError: an option is set that commits do not support.
         """
-        options = store.schema.options if options is None else options
+        store, options = context.store, context.options
         _check_text("commit user", user)
         refuse_commit(options)
-        self._options = CommitOptions.parse(options)
-        self._manifest = ManifestOptions.parse(options)
+        self._options = options.of(CommitOptions)
+        self._manifest = options.of(ManifestOptions)
         codec, target = codec_name(self._manifest.compression), self._manifest.target_bytes
         store = replace(store, manifests=replace(store.manifests, codec=codec, target_bytes=target))
         self._store = store
         self._user = user
         self._rebaser, self._reassigner = rebaser, reassigner
-        self._guard = guard
-        self._shape = TableShape.parse(options)
-        self._bucket = BucketOptions.parse(options).bucket
-        self._looks_up = bool(store.schema.primary_keys) and looks_up(options)
-        self._paths = DataPaths(store.layout, store.schema, PathOptions.parse(options))
+        self._overwrite_guards, self._hooks = tuple(overwrite_guards), tuple(hooks)
+        self._shape = options.of(TableShape)
+        self._bucket = options.of(BucketOptions).bucket
+        self._mode = context.bucket_mode
+        self._looks_up = context.is_keyed and looks_up(options)
+        self._compaction_guards = self._guards_of_compactions()
+        self._paths = context.paths
         check_shape(self._shape, store.layout.branch)
         self._loop = Loop(
             store,
             user,
-            publisher or FileSystemPublisher(store.snapshots),
+            publisher or store.publisher,
             commit=self._options,
             manifest=self._manifest,
             shape=self._shape,
-            bucket=self._bucket,
+            mode=self._mode,
             names=ManifestNames(store.env.ids.uuid()),
+            last_safe=self._options.strict_last_safe_snapshot if last_safe is None else last_safe,
         )
         self._opened_after = store.snapshots.latest_id() or 0
         self._unknown = False
         self._outcome = CommitOutcome()
         self._added: set[str] = set()
+        self._found: tuple[tuple[int, CommitProgress, Snapshot | None], Published] | None = None
+
+    def _guards_of_compactions(self) -> tuple[Guard, ...]:
+        """The guards of every compaction: what it depends on besides the files that it replaces."""
+        guards: list[Guard] = []
+        if self._looks_up:
+            guards.append(LevelsUnchanged(self._store))
+        if self._mode is BucketMode.POSTPONED:
+            guards.append(BucketsUnwritten(self._store))
+        return tuple(guards)
 
     @property
     def user(self) -> str:
@@ -155,15 +166,16 @@ class Committer:
         return self._outcome.left_nothing
 
     def note_interrupt(self, error: BaseException) -> None:
-        """Name in an interrupt what the last commit published; an `Exception` says what it says itself."""
+        """Add to an interrupt a note with the snapshots of the last commit; an `Exception` names them itself."""
         if not isinstance(error, Exception):
             self._outcome.note(error)
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
-        """Remove the files of the commit that was just tried, or was about to be, as far as they are nobody's.
+        """Delete the files of a commit that failed or was not attempted, as far as no snapshot refers to them.
 
-        For whoever wrote them itself and will not offer them again. Where the written part is published only what was
-        compacted goes; where anything may be, nothing does. An error of the storage leaves the rest to orphan cleaning.
+        For callers that wrote the files themselves and will not commit them again. If the written part is published,
+        only the files of the compacted part are deleted; if the outcome is unknown, none are. If the storage fails,
+        the rest is left to orphan cleaning.
         """
         outcome = self._outcome
         if outcome.unknown or self._unknown:
@@ -172,30 +184,38 @@ class Committer:
             if outcome.is_compacted:
                 return
             messages = [replace(each, data=DataIncrement()) for each in messages]
+        self.discard_unoffered(messages)
+
+    def discard_unoffered(self, messages: Sequence[CommitMessage]) -> None:
+        """Delete the files of messages that this committer never tried to commit, whatever it committed before."""
         kept = referenced_names(messages)
         paths = plan_abort(messages, self._path_of, self._paths.index)
         self._delete([path for path in paths if path.rpartition("/")[2] not in kept])
 
     # -------------------------------------------------------------------------------------------- commit
 
-    def commit(self, committable: Committable, *, recovering: bool = False, guard: Guard | None = None) -> CommitResult:
+    def commit(
+        self, committable: Committable, *, recovering: bool = False, guards: Sequence[Guard] = ()
+    ) -> CommitResult:
         """Publish what writers prepared.
 
-        Repeating a numbered commit is a no-op that tells `repeated`. `recovering` also checks the written part for
-        conflicts, because an old attempt may have been overtaken. `guard` is asked before every attempt to publish
-        the written part, and refuses it by raising.
+        Repeating a numbered commit is a no-op; its result has `repeated` set. `recovering` also checks the written part
+        for conflicts, because other commits may have followed the first attempt. `guards` are checked before every
+        attempt to publish the written part, and refuse it by raising.
 
         Raises:
-            InvalidInputError: a number does not fit, or a file is added twice.
+            InvalidInputError: a number is out of range, or a file is added twice.
             CommitConflictError: others changed the same files.
-            CommitUnknownError: the storage did not tell whether a snapshot is there; nothing was deleted.
+            CommitUnknownError: it is unknown whether a snapshot was published; nothing was deleted.
             StorageError: the storage failed, and nothing (more) was published.
         """
         self._validate(committable)
-        return self._numbered(committable, lambda found: self._commit_parts(committable, found, recovering, guard))
+        return self._run_numbered(
+            committable, lambda found: self._commit_parts(committable, found, recovering, tuple(guards))
+        )
 
     def _commit_parts(
-        self, committable: Committable, published: Published, recovering: bool, guard: Guard | None
+        self, committable: Committable, published: Published, recovering: bool, guards: tuple[Guard, ...]
     ) -> _Parts:
         written, compacted = split_messages(committable.messages, default_buckets=self._bucket)
         if committable.is_batch:
@@ -205,65 +225,66 @@ class Committer:
         # The written part is published first, and may have expired since: any snapshot of the number proves it.
         if not (ignore_empty and written.is_empty) and not published.snapshots:
             takes_away = written.deletes_rows
-            provider = _Rebasing(
-                self._store, committable.messages, written, self._rebaser, self._reassigner, self._bucket, guard
+            provider = RebasedChanges(
+                self._store, committable.messages, written, self._rebaser, self._reassigner, self._bucket
             )
             request = self._request(
                 committable,
                 seen_id=published.seen_id,
                 kind=CommitKind.OVERWRITE if takes_away else CommitKind.APPEND,
                 provider=provider,
-                # After a lost answer the same files may be there already, and only looking tells.
+                guards=guards,
+                # After a lost answer the same files may be live already; only the check for conflicts finds that out.
                 detect_conflicts=takes_away or recovering or self._unknown,
             )
-            done += _some(self._run_rebasing(request, provider, committable))
+            done += _as_list(self._run_rebasing(request, provider, committable))
             if provider.messages != committable.messages and not any(each.repeated for each in done):
                 return self._after_rebase(committable, published, done, provider.messages)
+        before = (*published.snapshots, *(each.snapshot for each in done if each.repeated))
+        if before and CommitKind.COMPACT not in published.kinds():
+            kept = drop_doubtful_compactions(committable.messages, before[0])
+            return self._after_rebase(committable, published, done, kept)
         return self._compact_part(committable, published, done, compacted, committable.messages)
 
-    def _run_rebasing(self, request: Request, provider: _Rebasing, committable: Committable) -> Done | None:
-        """Publish the written part; of the files of before and after a rebase those go that are certainly nobody's."""
-        try:
+    def _run_rebasing(self, request: Request, provider: RebasedChanges, committable: Committable) -> Done | None:
+        """Publish the written part; delete files from before or after a rebase that certainly no snapshot names."""
+        with self._delete_on_error(lambda: self._only_in(*provider.pair_made_with_given())):
             done = self._loop.run(request, self._outcome)
-        except BaseException:
-            if self._outcome.left_nothing:
-                self._delete(self._only_in(*provider.made()))
-            raise
         if done is None or done.repeated:
-            self._delete(self._only_in(*provider.made()))
+            self._delete(self._only_in(*provider.pair_made_with_given()))
         else:
-            with self._outcome.following("removing what was written again"):
-                self._let_go(self._only_in(*provider.replaced()), committable)
+            with self._outcome.warn_on_failure("removing files replaced by a rebase"):
+                self._remove_unpublished(self._only_in(*provider.pair_replaced_with_published()), committable)
         return done
 
     def _only_in(self, some: Sequence[CommitMessage], others: Sequence[CommitMessage]) -> list[str]:
-        """The files that the first messages brought and the others did not."""
+        """The files that the first messages add and the others do not."""
         gone, kept = (plan_abort(each, self._path_of, self._paths.index) for each in (some, others))
         return sorted(set(gone).difference(kept))
 
-    def _let_go(self, paths: Sequence[str], committable: Committable) -> None:
-        """Remove files that came with a commit and that it did not publish, if nobody else can have done so.
+    def _remove_unpublished(self, paths: Sequence[str], committable: Committable) -> None:
+        """Delete files of a commit that it did not publish, unless another commit may have published them.
 
-        A number is looked for before anything is published; of a batch that is tried again only the snapshots tell.
+        A numbered commit was looked up before anything was published. A batch commit has no number, so the snapshots
+        are searched for the files themselves.
         """
         if committable.is_batch:
-            try:
-                paths = unpublished(self._store, paths, committable.messages)
-            except Exception:  # noqa: BLE001 - found by orphan cleaning
-                return
-        self._delete(paths)
+            with suppress(Exception):  # orphan cleaning finds the files later
+                self._delete(select_unpublished(self._store, paths, committable.messages))
+        else:
+            self._delete(paths)
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Delete what belongs to nobody, as far as the storage lets us; what stays is an orphan."""
+        """Delete files that no snapshot refers to; a file that cannot be deleted stays as an orphan."""
         for path in paths:
-            # Whatever fails here must not hide what the commit has come to.
+            # A failure here must not hide the outcome of the commit.
             with suppress(Exception):
                 self._store.env.io.delete(path)
 
     def _after_rebase(
         self, committable: Committable, published: Published, done: Sequence[Done], messages: Sequence[CommitMessage]
     ) -> _Parts:
-        """Compactions that read files which were written again are left to the next one; the others follow."""
+        """Publish the compactions whose input was not rewritten by the rebase; the others are left to the next one."""
         _, compacted = split_messages(messages, default_buckets=self._bucket)
         parts = self._compact_part(committable, published, done, compacted, messages)
         kept = [each.compact for each in messages]
@@ -274,7 +295,7 @@ class Committer:
         return replace(parts, compaction_lost=parts.compaction_lost or lost)
 
     def _refuse_committed(self, written: Changes) -> None:
-        """A batch commit has no number that would make its repetition a no-op, and an append looks at no live file."""
+        """Refuse files of an earlier commit: a batch commit has no number, and an append reads no live files."""
         again = self._added.intersection(_added_names(written))
         if again:
             raise InvalidInputError(
@@ -293,46 +314,39 @@ class Committer:
         compacted: Changes,
         messages: Sequence[CommitMessage] = (),
     ) -> _Parts:
-        """Publish what was compacted; `messages` tell on which snapshots that was planned."""
+        """Publish the compacted part; `messages` name the snapshots that it was planned on."""
         if compacted.is_empty or CommitKind.COMPACT in published.kinds():
             return _Parts(tuple(done))
         outcome = self._outcome
-
-        def provider(state: State) -> Changes:
-            if self._looks_up:
-                check_lookups(self._store, messages, state.snapshot)
-            if self._bucket == POSTPONE_BUCKET:
-                check_replays(self._store, messages, state.snapshot)
-            return compacted
-
         request = self._request(
             committable,
             seen_id=published.seen_id,
             kind=CommitKind.COMPACT,
-            provider=provider,
+            provider=FixedChanges(compacted, tuple(messages)),
+            guards=self._compaction_guards,
             detect_conflicts=True,
         )
         try:
-            return _Parts((*done, *_some(self._loop.run(request, outcome))))
+            return _Parts((*done, *_as_list(self._loop.run(request, outcome))))
         except Exception as error:
             if not outcome.is_published:
                 raise
             failed = not isinstance(error, CommitConflictError)
             if failed or self._looks_up:
                 outcome.warnings.append(compaction_warning(error, hides=self._looks_up))
-            self._let_go_compacted(committable, messages)
+            self._remove_lost_compaction(committable, messages)
             return _Parts(tuple(done), compaction_lost=True, incomplete=failed)
         except BaseException:
             if outcome.is_published:
-                self._let_go_compacted(committable, messages)
+                self._remove_lost_compaction(committable, messages)
             raise
 
-    def _let_go_compacted(self, committable: Committable, messages: Sequence[CommitMessage]) -> None:
-        """Remove what a compaction wrote that follows a published write and was certainly not published itself."""
-        # A twin that repeats a numbered commit may be about to publish the same files.
+    def _remove_lost_compaction(self, committable: Committable, messages: Sequence[CommitMessage]) -> None:
+        """Delete the output of a compaction that was certainly not published although its written part was."""
+        # Another process that repeats the same numbered commit may be about to publish the same files.
         if committable.is_batch and not self._outcome.unknown:
             compactions = [replace(each, data=DataIncrement()) for each in messages]
-            self._let_go(self._only_in(compactions, ()), committable)
+            self._remove_unpublished(self._only_in(compactions, ()), committable)
 
     def _request(self, committable: Committable, **how: object) -> Request:
         properties = dict(committable.properties)
@@ -350,20 +364,30 @@ class Committer:
 
     @property
     def published_schema_id(self) -> int:
-        """The newest schema that the last commit met: a snapshot names the schema that its table has by then."""
+        """The newest schema of the last commit: each snapshot names the schema that is current when it is published."""
         return max((each.schema_id for each in self._outcome.published), default=self._store.schema.id)
+
+    def schema_warning(self) -> str | None:
+        """The warning if the last commit found a newer schema than the one the table was opened with; else None."""
+        opened, published = self._store.schema.id, self.published_schema_id
+        if published <= opened:
+            return None
+        return (
+            f"committed with schema {opened}, but the table has schema {published} by now: new columns are null in "
+            "these rows, and compactions of buckets that hold new columns are left to other jobs; open the table again"
+        )
 
     def overwrite(
         self, committable: Committable, partition: Mapping[str, object] | None = None, *, dynamic: bool | None = None
     ) -> CommitResult:
-        """Replace partitions by what writers prepared.
+        """Replace partitions with what writers prepared.
 
-        A dynamic overwrite (the default of partitioned tables) replaces the partitions that rows were written to; a
-        static one the partitions that `partition` names, all without it. Changelog files are not published by an
-        overwrite.
+        A dynamic overwrite (the default of partitioned tables) replaces the partitions that rows were written to. A
+        static one replaces the partitions that `partition` names, or all of them without it. An overwrite publishes no
+        changelog files.
 
         Raises:
-            InvalidInputError: a new file lies outside the partitions to replace, or a name is no partition column.
+            InvalidInputError: a new file is outside the partitions to replace, or a name is not a partition column.
             CommitConflictError: as `commit`.
             CommitUnknownError: as `commit`.
             StorageError: as `commit`.
@@ -371,45 +395,49 @@ class Committer:
         self._validate(committable)
         touched = written_partitions(committable.messages)
         if self._reassigner is None:
-            return self._overwritten(committable, partition, dynamic, touched)
-        # Nothing of what is there stays, so that buckets which were chosen by it are indexed anew.
+            return self._overwrite_partitions(committable, partition, dynamic, touched)
+        # No live file stays, so the new rows get their buckets and key indexes without regard to the old ones.
         placed = replace(committable, messages=self._reassigner.reassign(committable.messages, None, ()))
-        try:
-            done = self._overwritten(placed, partition, dynamic, touched)
-        except BaseException:
-            if self._outcome.left_nothing:
-                self._delete(self._only_in(placed.messages, committable.messages))
-            raise
-        if done.repeated:
-            self._delete(self._only_in(placed.messages, committable.messages))
-            return done
-        left = self._only_in(committable.messages, placed.messages)
-        return follow(done, "removing indexes that were written again", lambda: self._let_go(left, committable))
+        made = self._only_in(placed.messages, committable.messages)
 
-    def _overwritten(
+        def remove_replaced(result: CommitResult) -> Iterable[str]:
+            if not result.repeated:
+                self._remove_unpublished(self._only_in(committable.messages, placed.messages), committable)
+            return ()
+
+        removal = Hook("removing replaced key indexes", remove_replaced, always=True)
+
+        with self._delete_on_error(lambda: made):
+            done = self._overwrite_partitions(placed, partition, dynamic, touched, removal)
+        if done.repeated:
+            self._delete(made)
+        return done
+
+    def _overwrite_partitions(
         self,
         committable: Committable,
         partition: Mapping[str, object] | None,
         dynamic: bool | None,
         touched: frozenset[bytes],
+        *hooks: Hook,
     ) -> CommitResult:
         schema = self._store.schema
         chosen = self._options.dynamic_partition_overwrite if dynamic is None else dynamic
-        messages = self._raised(committable.messages)
+        messages = self._raise_levels(committable.messages)
         written, compacted = split_messages(messages, default_buckets=self._bucket)
         if schema.partition_keys and chosen:
             if not touched:
-                return self._numbered(
-                    committable, lambda found: self._compact_part(committable, found, (), compacted, messages)
+                return self._run_numbered(
+                    committable, lambda found: self._compact_part(committable, found, (), compacted, messages), *hooks
                 )
             partitions: PartitionFilter = dynamic_filter(schema, touched)
         else:
             partitions = static_filter(schema, partition or {})
             check_inside(written.delta, partitions)
-        return self._overwrite(committable, partitions, written, compacted)
+        return self._overwrite(committable, partitions, written, compacted, *hooks)
 
     def truncate(self, *, identifier: int = BATCH_IDENTIFIER) -> CommitResult:
-        """Delete every row of the table; `rows` of the result are those that went."""
+        """Delete every row of the table; `rows` of the result counts them."""
         committable = Committable(messages=(), identifier=identifier, operation="TRUNCATE")
         self._validate(committable)
         return self._overwrite(committable, EVERY_PARTITION, NO_CHANGES, NO_CHANGES)
@@ -417,21 +445,16 @@ class Committer:
     def drop_partitions(
         self, partitions: PartitionFilter, *, identifier: int = BATCH_IDENTIFIER, operation: str | None = "TRUNCATE"
     ) -> CommitResult:
-        """Delete every row of the chosen partitions; `rows` of the result are those that went."""
+        """Delete every row of the chosen partitions; `rows` of the result counts them."""
         committable = Committable(messages=(), identifier=identifier, operation=operation)
         self._validate(committable)
         return self._overwrite(committable, partitions, NO_CHANGES, NO_CHANGES)
 
     def _overwrite(
-        self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes
+        self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes, *hooks: Hook
     ) -> CommitResult:
-        overwrite = Overwrite(partitions, postponed=self._bucket == POSTPONE_BUCKET)
-        manifests = self._store.manifests
-
-        def provider(state: State) -> Changes:
-            if self._guard is not None and partitions is not EVERY_PARTITION:
-                self._guard(state.snapshot, committable.messages)
-            return overwrite_changes(written, overwrite, manifests, state.metas, state.index)
+        overwrite = Overwrite(partitions, postponed=self._mode is BucketMode.POSTPONED)
+        provider = OverwriteChanges(self._store, written, overwrite, committable.messages)
 
         def parts(published: Published) -> _Parts:
             done: list[Done] = []
@@ -441,15 +464,16 @@ class Committer:
                     seen_id=published.seen_id,
                     kind=CommitKind.OVERWRITE,
                     provider=provider,
+                    guards=() if partitions is EVERY_PARTITION else self._overwrite_guards,
                     detect_conflicts=True,
                     fixed_changes=False,
                 )
-                done += _some(self._loop.run(request, self._outcome))
+                done += _as_list(self._loop.run(request, self._outcome))
             return self._compact_part(committable, published, done, compacted, committable.messages)
 
-        return self._numbered(committable, parts)
+        return self._run_numbered(committable, parts, *hooks)
 
-    def _raised(self, messages: Sequence[CommitMessage]) -> tuple[CommitMessage, ...]:
+    def _raise_levels(self, messages: Sequence[CommitMessage]) -> tuple[CommitMessage, ...]:
         schema = self._store.schema
         plain = tuple(replace(m, data=replace(m.data, changelog_files=())) for m in messages)
         wanted = self._options.overwrite_upgrade and schema.primary_keys
@@ -461,56 +485,81 @@ class Committer:
     # -------------------------------------------------------------------------------------------- other snapshots
 
     def compact_manifests(self) -> CommitResult:
-        """Merge all manifests fully; publishes a snapshot only if that changed them."""
+        """Merge all manifests fully; publish a snapshot only if that changed them."""
         forced = replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
         request = Request(
             kind=CommitKind.COMPACT,
-            provider=lambda _: NO_CHANGES,
+            provider=FixedChanges(NO_CHANGES),
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
             force_merge=forced,
             skip_unchanged=True,
         )
-        return _result(_Parts(tuple(_some(self._guarded(request)))))
+        return self._publish_alone(request)
 
     def analyze(self, statistics_file: str) -> CommitResult:
         """Publish a statistics document that is already written."""
         request = Request(
             kind=CommitKind.ANALYZE,
-            provider=lambda _: NO_CHANGES,
+            provider=FixedChanges(NO_CHANGES),
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
             statistics=statistics_file,
         )
-        return _result(_Parts(tuple(_some(self._guarded(request)))))
+        return self._publish_alone(request)
 
-    def _guarded(self, request: Request) -> Done | None:
-        with self._tried() as outcome:
-            return self._loop.run(request, outcome)
+    def _publish_alone(self, request: Request) -> CommitResult:
+        """Publish one snapshot that adds no files."""
+        with self._track_outcome() as outcome:
+            done = self._loop.run(request, outcome)
+            return self._run_hooks(self._hooks, _result(_Parts(tuple(_as_list(done)))))
+
+    def _run_hooks(self, hooks: Sequence[Hook], result: CommitResult) -> CommitResult:
+        """Run the post-commit hooks; return the result with all warnings of the commit.
+
+        Raises:
+            Exception: a hook failed, and the commit published nothing.
+        """
+        outcome = self._outcome
+        for hook in hooks:
+            if hook.always or result.snapshot_ids:
+                with outcome.warn_on_failure(hook.name):
+                    outcome.warnings += hook.run(result)
+        return replace(result, warnings=tuple(outcome.warnings))
 
     @contextmanager
-    def _tried(self, published: Published | None = None) -> Iterator[CommitOutcome]:
-        """One commit: whatever ends it, it is known how far it came, and an interrupt says so."""
+    def _track_outcome(self, published: Published | None = None) -> Iterator[CommitOutcome]:
+        """Keep the outcome of one commit, however it ends; an interrupt gets a note that names its snapshots."""
         before = published is not None and bool(published.snapshots)
         outcome = self._outcome = CommitOutcome(published_before=before)
         try:
             yield outcome
-        except Exception:
-            raise
-        except BaseException as interrupt:
-            outcome.note(interrupt)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # an interrupt, which does not say what the commit published
+                outcome.note(error)
             raise
         finally:
             self._unknown |= outcome.unknown
 
+    @contextmanager
+    def _delete_on_error(self, find_files: Callable[[], Sequence[str]]) -> Iterator[None]:
+        """Delete files if the block fails, unless a snapshot may name them."""
+
+        def delete_unless_published() -> None:
+            if self._outcome.left_nothing:
+                self._delete(find_files())
+
+        with undo_on_error(delete_unless_published):
+            yield
+
     # -------------------------------------------------------------------------------------------- recovery
 
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
-        """Of these identifiers, in order, those that are not published yet.
+        """Return the identifiers, in order, that are not published yet.
 
         Raises:
             InvalidInputError: they do not increase strictly.
-            CommitUnknownError: nobody can tell any more.
+            CommitUnknownError: the snapshots that would show it have expired.
         """
         wanted = list(identifiers)
         if any(a >= b for a, b in pairwise(wanted)):
@@ -518,16 +567,28 @@ class Committer:
         progress = self._store.progress.read(self._user)
         open_ones = []
         for identifier in wanted:
-            published = find_published(self._store.snapshots, progress, identifier)
+            published = self._find(identifier, progress)
             if not published.done and not published.snapshots:
                 open_ones.append(identifier)
         return open_ones
 
+    def doubts_origin(self, identifier: int, origin: str | None) -> bool:
+        """Whether a published identifier may have been committed with other rows than those of this origin."""
+        progress = self._store.progress.read(self._user)
+        return doubts_origin(progress, self._store.snapshots.latest(), identifier, origin)
+
+    def _find(self, identifier: int, progress: CommitProgress) -> Published:
+        """What is known of an identifier; looked up again only after another commit."""
+        basis = (identifier, progress, self._store.snapshots.latest())
+        if self._found is None or self._found[0] != basis:
+            self._found = (basis, find_published(self._store.snapshots, progress, basis[2], identifier))
+        return self._found[1]
+
     def recover(self, committables: Sequence[Committable]) -> list[CommitResult]:
-        """After a restart: publish those of these commits that are not there yet, in order.
+        """After a restart, publish the commits that are not published yet, in order.
 
         Raises:
-            CommitUnknownError: files of an unpublished commit are gone, or nobody can tell what was published.
+            CommitUnknownError: files of an unpublished commit are gone, or it is unknown what was published.
             CommitConflictError: as `commit`.
         """
         ordered = sorted(committables, key=lambda each: each.identifier)
@@ -541,12 +602,12 @@ class Committer:
                     commit_identifier=committable.identifier,
                     hint="the job resumes from a state that is too old; start it from a newer one",
                 )
-        return [self._recovered(committable) for committable in ordered]
+        return [self._recover_one(committable) for committable in ordered]
 
-    def _recovered(self, committable: Committable) -> CommitResult:
-        """Publish what is missing of a commit; a compaction whose files were cleaned away meanwhile is left undone."""
+    def _recover_one(self, committable: Committable) -> CommitResult:
+        """Publish the missing part of a commit; skip a compaction whose files have been deleted since."""
         progress = self._store.progress.read(self._user)
-        published = find_published(self._store.snapshots, progress, committable.identifier)
+        published = self._find(committable.identifier, progress)
         if published.snapshots and CommitKind.COMPACT not in published.kinds():
             rest = [replace(message, data=DataIncrement()) for message in committable.messages]
             if self._lost_file(rest) is not None:
@@ -558,7 +619,7 @@ class Committer:
         return next((path for path in paths if not self._store.env.io.exists(path)), None)
 
     def abort(self, messages: Sequence[CommitMessage], *, identifier: int | None = None) -> AbortResult:
-        """Delete the files of messages that were never committed; leave them in any doubt.
+        """Delete the files of messages that were never committed; if that is not certain, leave them.
 
         Raises:
             StorageError: the storage failed; some files may be left.
@@ -574,7 +635,7 @@ class Committer:
         return AbortResult(deleted=tuple(deleted))
 
     def _doubt(self, identifier: int | None) -> str | None:
-        """Why files of this user may be live, or None when it is certain that they are not."""
+        """Why files of this user may be live; None if they certainly are not."""
         if self._unknown:
             return "the outcome of a commit is unknown"
         try:
@@ -598,44 +659,55 @@ class Committer:
 
     # -------------------------------------------------------------------------------------------- numbered commits
 
-    def _numbered(self, committable: Committable, run: Callable[[Published], _Parts]) -> CommitResult:
-        """Run the parts of a commit so that a numbered one is published at most once."""
+    def _run_numbered(self, committable: Committable, run: Callable[[Published], _Parts], *hooks: Hook) -> CommitResult:
+        """Run the parts of a commit so that a numbered one is published at most once, then its hooks.
+
+        `hooks` belong to this commit alone and run before the hooks of every commit.
+        """
         self._outcome = CommitOutcome()
-        progress: Progress | None = None
+        progress: CommitProgress | None = None
         published = Published()
         if not committable.is_batch:
             progress = self._store.progress.read(self._user)
-            published = find_published(self._store.snapshots, progress, committable.identifier)
+            published = self._find(committable.identifier, progress)
             if published.done:
                 return CommitResult(repeated=True)
             if not published.snapshots:
-                progress = note_pending(self._store.progress, progress, committable.identifier, published.seen_id)
-        with self._tried(published) as outcome:
+                progress = note_pending(
+                    self._store.progress, progress, committable.identifier, published.seen_id, committable.origin
+                )
+        with self._track_outcome(published) as outcome:
             parts = run(published)
             mine = tuple(each for each in parts.done if not each.repeated)
             if committable.is_batch:
                 self._added |= {name for each in mine for name in _added_names(each.changes)}
-                if mine:  # as they were given, too: they may have been written again on the way
+                if mine:  # also under the names that were passed in: a rebase may have rewritten the files
                     self._added |= {file.file_name for each in committable.messages for file in each.data.new_files}
             there = outcome.published_before = bool(published.snapshots) or len(mine) < len(parts.done)
-            with outcome.following("writing a note of it"):
-                self._note_done(committable, progress, parts)
-            result = replace(_result(replace(parts, done=mine)), warnings=tuple(outcome.warnings))
-            return replace(result, repeated=True) if there and not mine else result
+            result = _result(replace(parts, done=mine))
+            if there and not mine:
+                result = replace(result, repeated=True)
+            return self._run_hooks((*self._notes(committable, progress, parts), *hooks, *self._hooks), result)
 
-    def _note_done(self, committable: Committable, progress: Progress | None, parts: _Parts) -> None:
-        """What follows a publish."""
-        if progress is not None and not parts.incomplete:
+    def _notes(self, committable: Committable, progress: CommitProgress | None, parts: _Parts) -> Iterator[Hook]:
+        """The hooks that record the commit: its user's progress, or `_SUCCESS` files of partitions."""
+
+        def write_progress(_: CommitResult) -> Iterable[str]:
+            assert progress is not None
             note_committed(self._store.progress, progress, committable.identifier)
-        if committable.is_batch and self._shape.mark_done_at_end and parts.done:
-            self._mark_done(parts.done)
+            return ()
 
-    def _mark_done(self, done: Sequence[Done]) -> None:
-        if not self._store.schema.partition_keys:
-            return
-        touched = {row for each in done for row in each.changes.delta.column("partition").unique().to_pylist()}
-        paths = sorted(self._paths.partition(row) for row in touched)
-        mark_done(self._store.env.io, self._store.layout, paths, self._store.env.clock)
+        def mark_partitions(_: CommitResult) -> Iterable[str]:
+            deltas = [each.changes.delta for each in parts.done]
+            touched = {row for delta in deltas for row in delta.column("partition").unique().to_pylist()}
+            paths = sorted(self._paths.partition(row) for row in touched)
+            mark_done(self._store.env.io, self._store.layout, paths, self._store.env.clock)
+            return ()
+
+        if progress is not None and not parts.incomplete:
+            yield Hook("writing the commit progress", write_progress, always=True)
+        if committable.is_batch and self._shape.mark_done_at_end and self._store.schema.partition_keys:
+            yield Hook("writing success files", mark_partitions)
 
     def _path_of(self, partition: bytes, bucket: int, name: str) -> str:
         return self._store.layout.data_path(self._paths.partition(partition), bucket, name)
@@ -649,10 +721,10 @@ class Committer:
         arity = len(self._store.schema.partition_keys).to_bytes(4, "big")
         for message in committable.messages:
             if not isinstance(message, CommitMessage):
-                raise InvalidInputError("message is no commit message", got=type(message).__name__)
+                raise InvalidInputError("not a commit message", got=type(message).__name__)
             row: object = message.partition
             if not isinstance(row, bytes) or row[:4] != arity:
-                raise InvalidInputError("commit message has another number of partition values", bucket=message.bucket)
+                raise InvalidInputError("commit message has a wrong number of partition values", bucket=message.bucket)
         self._check_partitions({message.partition for message in committable.messages})
 
     def _check_partitions(self, rows: set[bytes]) -> None:
@@ -672,100 +744,34 @@ def _check_text(what: str, text: object) -> None:
         raise InvalidInputError(f"{what} is not valid Unicode text", value=ascii(text[:80])) from cause
 
 
-class _Rebasing:
-    """Provides the written changes, with rows placed and numbered anew where another commit was there first."""
-
-    def __init__(
-        self,
-        store: TableStore,
-        messages: Sequence[CommitMessage],
-        written: Changes,
-        rebaser: SequenceRebaser | None,
-        reassigner: Reassigner | None,
-        default_buckets: int,
-        guard: Guard | None,
-    ) -> None:
-        self._store, self._given, self.messages, self._written = store, tuple(messages), tuple(messages), written
-        self._rebaser, self._reassigner = rebaser, reassigner
-        self._default_buckets, self._guard = default_buckets, guard
-        self._passed: list[CommitMessage] = []
-        self._rebased = self._checked_id = 0
-
-    def _headroom(self) -> int:
-        """Numbers to leave free: by chance, so that not all who wait have to rebase when one is published."""
-        if not self._rebased:
-            return 0
-        return int(self._store.env.ids.random() * (_HEADROOM << min(4 * self._rebased - 4, 24)))
-
-    def __call__(self, state: State) -> Changes:
-        before = self.messages
-        if self._guard is not None:
-            self._guard(state.snapshot, before)
-        if self._reassigner is not None:
-            self._take(self._reassigner.reassign(before, state.snapshot, state.index, checked_id=self._checked_id))
-        placed = self.messages
-        redeal = None if self._reassigner is None else self._redealt
-        self._take(
-            rebase_messages(
-                self._store, placed, state.snapshot, self._rebaser, self._headroom(), self._checked_id, redeal
-            )
-        )
-        self._checked_id = state.snapshot.id if state.snapshot else 0
-        self._rebased += self.messages != placed
-        if self.messages != before:
-            self._written, _ = split_messages(self.messages, default_buckets=self._default_buckets)
-        return self._written
-
-    def _redealt(
-        self, messages: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot
-    ) -> tuple[CommitMessage, ...]:
-        assert self._reassigner is not None
-        self._take(self._reassigner.redeal(messages, counts, latest))
-        return self.messages
-
-    def _take(self, messages: tuple[CommitMessage, ...]) -> None:
-        """Go on with these messages; what came before them is remembered, because somebody has to remove it."""
-        if messages != self.messages:
-            self._passed += self.messages
-            self.messages = messages
-
-    def made(self) -> tuple[Sequence[CommitMessage], Sequence[CommitMessage]]:
-        """Messages with what was made on the way, and those that were given."""
-        return (*self._passed, *self.messages), self._given
-
-    def replaced(self) -> tuple[Sequence[CommitMessage], Sequence[CommitMessage]]:
-        """Messages with what was given and made on the way, and those that were published."""
-        return self._passed, self.messages
-
-
 def _added_names(changes: Changes) -> list[str]:
     delta = changes.delta
     names: list[str] = delta.column("file_name").filter(pc.equal(delta.column("kind"), ADD)).to_pylist()
     return names
 
 
-def _added(done: Sequence[Done]) -> pa.Table:
-    """What these snapshots added."""
+def _collect_added(done: Sequence[Done]) -> pa.Table:
+    """The entries that these snapshots added."""
     deltas = [each.changes.delta for each in done]
     return pa.concat_tables([delta.filter(pc.equal(delta.column("kind"), ADD)) for delta in deltas])
 
 
-def _some(done: Done | None) -> list[Done]:
+def _as_list(done: Done | None) -> list[Done]:
     return [] if done is None else [done]
 
 
 def _removed_rows(done: Sequence[Done]) -> int:
-    """How many rows the snapshots of a commit that adds nothing took away."""
+    """How many rows a commit that adds no files removed."""
     return -sum(each.snapshot.delta_record_count or 0 for each in done)
 
 
 def _result(parts: _Parts) -> CommitResult:
     if not parts.done:
         return CommitResult(compaction_lost=parts.compaction_lost)
-    added = _added(parts.done)
-    # Rows that a compaction wrote again are those of others: only where nothing else was done they are what was done.
+    added = _collect_added(parts.done)
+    # Rows that a compaction rewrote are not new: they count only if the commit did nothing else.
     written = [each for each in parts.done if each.snapshot.commit_kind is not CommitKind.COMPACT]
-    counted = _added(written) if written else added
+    counted = _collect_added(written) if written else added
     rows = int(pc.sum(counted.column("row_count")).as_py() or 0) if added.num_rows else _removed_rows(parts.done)
     return CommitResult(
         snapshot_ids=tuple(each.snapshot.id for each in parts.done),

@@ -1,11 +1,11 @@
-"""May this change go on top of that state? Pure checks over entries tables; the first that fails wins.
+"""Whether changes can be committed on top of a state. Pure checks over tables of entries; the first failure raises.
 
-`base` holds the live files of the partitions that change. Level 0 may overlap freely, so appends never conflict with
-each other; what conflicts is deleting a file that is gone, adding one that is there, two bucket counts in one
-partition, and sorted runs whose key ranges would overlap.
+`base` holds the live files of the partitions that change. Level-0 files may overlap, so appends never conflict with
+each other. Conflicts are: deleting a file that is gone, adding one that exists, two bucket counts in one partition, and
+sorted runs whose key ranges would overlap.
 
-The base is only looked at by vector operations. Python loops run over what the commit itself brings: its index files
-and the base's rows for the data files they name.
+The base may be large, so only vector operations run over it. Python loops run over the commit's own entries: its index
+files, and the rows of the base for the data files that they name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError, FormatError
 from tidelake.ops.commit.changes import Changes, IndexChange
-from tidelake.spec.index_manifest import DELETION_VECTORS, HASH, IndexEntry
-from tidelake.spec.key_order import overlapping_neighbours
-from tidelake.spec.manifest import (
+from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, HASH, IndexEntry
+from tidelake.spec.manifests.manifest import (
     ADD,
     DELETE,
     IDENTITY_COLUMNS,
@@ -29,18 +28,19 @@ from tidelake.spec.manifest import (
     repeated_identity,
     with_kind,
 )
-from tidelake.spec.types import DataType
+from tidelake.spec.rows.key_order import overlapping_neighbours
+from tidelake.spec.types.data_types import DataType
 
 CONFLICT_COLUMNS = ("kind", *IDENTITY_COLUMNS, "total_buckets", "min_key", "max_key")
-"""What the checks look at; nothing else of the base is read."""
+"""The columns that the checks use; no others of the base are read."""
 
 KEYS_MOVED = "keys-moved"
-"""Code of the conflict that writing again solves: another commit reached keys that move between partitions first."""
+"""Code of the conflict over keys that move between partitions; it is solved by writing the rows again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Who commits onto what: for the checks and for the words of a refusal."""
+    """Who commits on top of whose snapshot, for the checks and their error messages."""
 
     base_user: str
     commit_user: str
@@ -53,14 +53,16 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
     """Raise if the changes contradict the state they would be put on.
 
     Raises:
-        CommitConflictError: what is wrong and who was faster.
+        CommitConflictError: the message names the conflict and the other user.
     """
     base = base.select(CONFLICT_COLUMNS)
     delta = changes.delta.select(CONFLICT_COLUMNS)
     if _names_vectors(base_index) or _names_vectors(change.entry for change in changes.index):
         base, delta = _with_vectors(base, delta, base_index, changes.index, context)
     if not context.overwrite:
-        check_bucket_counts(pa.concat_tables([base, delta]), context)
+        # A commit that replaces files of a rescaled partition can plan again on its new files; a plain write cannot.
+        replaces = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())
+        check_bucket_counts(pa.concat_tables([base, delta]), context, replannable=replaces)
     twice = repeated_identity(delta)
     if twice is not None:
         # Readers may collect the deletions first, whatever the order: a file both deleted and added would be lost.
@@ -70,10 +72,10 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
             file=delta.column("file_name")[twice],
             bucket=delta.column("bucket")[twice],
             commit_user=context.commit_user,
-            hint="give a file that is written anew a name of its own",
+            hint="give a rewritten file a new name",
         )
     merged = _merge(
-        pa.concat_tables([base, delta]), "file to add is already there, or to delete is already gone", context
+        pa.concat_tables([base, delta]), "file to add already exists, or file to delete is already gone", context
     )
     left = pc.equal(merged.column("kind"), DELETE)
     if pc.any(left).as_py():
@@ -83,8 +85,10 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
         _check_levels(merged, context)
 
 
-def check_bucket_counts(entries: pa.Table, context: Context) -> None:
-    """All files of a partition with real buckets must agree on how many there are.
+def check_bucket_counts(entries: pa.Table, context: Context, *, replannable: bool = False) -> None:
+    """Check that all files of a partition with real buckets have the same number of buckets.
+
+    `replannable` says that a new plan will take the number from the files that are live then.
 
     Raises:
         CommitConflictError: they do not.
@@ -97,7 +101,7 @@ def check_bucket_counts(entries: pa.Table, context: Context) -> None:
     )
     mixed = counts.filter(pc.not_equal(counts.column("total_buckets_min"), counts.column("total_buckets_max")))
     if mixed.num_rows:
-        raise CommitConflictError(
+        conflict = CommitConflictError(
             "partition would have two bucket counts",
             code="bucket-count",
             previous=mixed.column("total_buckets_min")[0],
@@ -105,6 +109,8 @@ def check_bucket_counts(entries: pa.Table, context: Context) -> None:
             commit_user=context.commit_user,
             hint="rescale the partition with an overwrite first",
         )
+        conflict.replannable = replannable
+        raise conflict
 
 
 def discard_duplicates(delta: pa.Table, base: pa.Table) -> pa.Table:
@@ -118,13 +124,13 @@ def combine_index(
 ) -> tuple[IndexEntry, ...]:
     """The complete list of index files after a commit.
 
-    A bucket has one hash index. Of deletion vectors it has one file too, or, without buckets, several. Who replaces one
-    has to name it: what it does not name it has not seen, so that keys would be forgotten and come twice, or deleted
-    rows would come back to life. All the rest is known by its file name. In short, a file must be there to be deleted,
-    and its place free for one to be added.
+    A bucket has one hash index. It also has one file of deletion vectors, or, in tables without buckets, several. A
+    commit that replaces one must name it: a file that it does not name it has not read, so keys would be lost and
+    inserted twice, or deleted rows would reappear. Other index files are identified by their names. In short, a file
+    must exist to be deleted, and no other may be in its place when it is added.
 
     Raises:
-        CommitConflictError: an index file to delete is gone, or one to add (or its data file's vector) is there.
+        CommitConflictError: an index file to delete is gone, or one to add (or a vector of its data file) exists.
     """
     kept: dict[tuple[object, ...], IndexEntry] = {_index_key(each, vectors_by_file): each for each in previous}
     for change in sorted(changes, key=lambda each: each.kind == ADD):
@@ -136,7 +142,7 @@ def combine_index(
             del kept[key]
         else:
             if there is not None:
-                raise _index_conflict("index file to add is already there", change.entry)
+                raise _index_conflict("index file to add already exists", change.entry)
             kept[key] = change.entry
     if vectors_by_file:
         _check_one_vector(kept.values(), [change.entry for change in changes if change.kind == ADD])
@@ -210,7 +216,7 @@ _VectorFiles = Mapping[_Place, str]
 
 
 def _check_one_vector(entries: Iterable[IndexEntry], added: Iterable[IndexEntry]) -> None:
-    """The data files of the added vectors must have no other; those of before were checked when they came."""
+    """Check that data files with added vectors have no other vector; older ones were checked when they were added."""
     wanted = _vector_files(added).keys()
     buckets = {place[:2] for place in wanted}
     seen: set[_Place] = set()
@@ -233,13 +239,13 @@ def _with_vectors(
     changes: Sequence[IndexChange],
     context: Context,
 ) -> tuple[pa.Table, pa.Table]:
-    """Make the name of its deletion-vector file part of each file's identity, where this commit concerns it.
+    """Make the name of the deletion-vector file part of the identity of each file that this commit concerns.
 
-    A data file whose vector changes but which is not in the delta itself is deleted with the old vector and added with
-    the new one, so that a concurrent change of the same vector collides, and so does a file that is gone.
+    A data file whose vector changes but that is not in the delta is deleted with the old vector and added with the new
+    one. So a concurrent change of the same vector is a conflict, and so is a data file that is gone.
 
     Raises:
-        CommitConflictError: rows are marked of a file that another job removed.
+        CommitConflictError: a vector is added for a data file that another job removed.
     """
     removed = _vector_files(change.entry for change in changes if change.kind == DELETE)
     added = _vector_files(change.entry for change in changes if change.kind == ADD)
@@ -248,7 +254,7 @@ def _with_vectors(
     before = _vector_files(entry for entry in base_index if (entry.partition, entry.bucket) in buckets)
     names = pa.array(sorted({name for *_, name in concerned}), pa.large_string())
     near = pc.is_in(base.column("file_name"), value_set=names)
-    marked = _marked(base.filter(near), before)
+    marked = _note_vectors(base.filter(near), before)
     lost = added.keys() - set(_places(marked)) - set(_places(delta))
     if lost:
         _, bucket, name = min(lost)
@@ -265,10 +271,12 @@ def _with_vectors(
     base = pa.concat_tables([base.filter(pc.invert(near)), marked])
     gone = delta.filter(pc.equal(delta.column("kind"), DELETE))
     come = delta.filter(pc.equal(delta.column("kind"), ADD))
-    # A file that only moves to another level takes its vector along, whichever that is now.
+    # A file that only moves to another level keeps its current vector.
     stays = {*_places(gone)} & {*_places(come)} - removed.keys() - added.keys()
     along = {place: name for place, name in before.items() if place in stays}
-    return base, pa.concat_tables([_marked(gone, {**removed, **along}), _marked(come, {**added, **along}), *moved])
+    return base, pa.concat_tables(
+        [_note_vectors(gone, {**removed, **along}), _note_vectors(come, {**added, **along}), *moved]
+    )
 
 
 def _vector_files(entries: Iterable[IndexEntry]) -> dict[_Place, str]:
@@ -286,8 +294,8 @@ def _places(entries: pa.Table) -> list[_Place]:
     return list(zip(*(entries.column(name).to_pylist() for name in names), strict=True))
 
 
-def _marked(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
-    """The entries with the vector file of each, if it has one, noted among its extra files."""
+def _note_vectors(entries: pa.Table, vectors: _VectorFiles) -> pa.Table:
+    """The entries, with the name of each file's vector file added to its extra files."""
     if not vectors or entries.num_rows == 0:
         return entries
     marks = [vectors.get(place) for place in _places(entries)]
@@ -308,5 +316,5 @@ def _moved_vectors(base: pa.Table, delta: pa.Table, removed: _VectorFiles, added
     field = rows.schema.field(extra)
     plain = [[f for f in files if not f.startswith("\x00")] for files in rows.column("extra_files").to_pylist()]
     rows = rows.set_column(extra, field, pa.array(plain, field.type))
-    # What this commit believes the vector file to be, not what it is now: that is how a lost race shows.
-    return [_marked(with_kind(rows, DELETE), removed), _marked(rows, added)]
+    # The vector file that this commit replaces, not the current one: if they differ, the merge finds the lost race.
+    return [_note_vectors(with_kind(rows, DELETE), removed), _note_vectors(rows, added)]

@@ -1,8 +1,8 @@
-"""Files of a commit that it did not publish: of a compaction that lost its race, or of rows that were written again.
+"""Files of a commit that it did not publish: output of a compaction that lost its race, or files a rebase replaced.
 
-The same messages may have been committed before, by somebody who was not told so and tried once more. Invariant: a file
-counts as nobody's only if every snapshot that could name it is there and names it not. It was made after the base
-snapshot of the message that it came with, so none before that can.
+An earlier attempt may have committed the same messages without its caller learning of it. Invariant: a file counts as
+unpublished only if every snapshot that could name it can be read and does not name it. A file is written after the base
+snapshot of its message, so older snapshots cannot name it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.commit.since import commits_since
 from tidelake.ops.scan.plan import changelog_manifests, delta_manifests, read_changes
-from tidelake.spec.manifest import ADD
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.manifest import ADD
 from tidelake.store.table_store import TableStore
 
-__all__ = ["unpublished"]
+__all__ = ["select_unpublished"]
 
 
-def unpublished(store: TableStore, paths: Sequence[str], given: Sequence[CommitMessage]) -> tuple[str, ...]:
-    """These files, if no snapshot names one of them; none of them where that is not certain.
+def select_unpublished(store: TableStore, paths: Sequence[str], given: Sequence[CommitMessage]) -> tuple[str, ...]:
+    """Return the files if certainly no snapshot names one of them, else none.
 
-    `given` are the messages that they came with, as they were before any rebase: these tell since when they are there.
+    `given` are the messages of the files as they were before any rebase; their base snapshots bound the search.
 
     Raises:
-        FormatError: a document that would tell is damaged.
+        FormatError: a snapshot or manifest to search is damaged.
         StorageError: the storage failed.
     """
     bases = [each.base_snapshot_id for each in given]
@@ -36,15 +37,14 @@ def unpublished(store: TableStore, paths: Sequence[str], given: Sequence[CommitM
     if latest is None or not paths or not bases or len(known) < len(bases):
         return ()
     names = pa.array([path.rpartition("/")[2] for path in paths], pa.large_string())
-    for snapshot_id in range(min(known) + 1, latest + 1):
-        snapshot = store.snapshots.find(snapshot_id)
-        if snapshot is None or _names_one(store, snapshot, names):
+    for later in commits_since(store, min(known), latest):
+        if later.snapshot is None or _names_one(store, later.snapshot, names):
             return ()
     return tuple(paths)
 
 
 def _names_one(store: TableStore, snapshot: Snapshot, names: pa.Array) -> bool:
-    """Whether a snapshot brings one of these files, as data, as changelog or as an index."""
+    """Whether a snapshot adds one of these files as a data, changelog or index file."""
     manifests = store.manifests
     for metas in (delta_manifests(manifests, snapshot), changelog_manifests(manifests, snapshot)):
         entries = read_changes(manifests, metas, columns=("kind", "file_name"))

@@ -1,20 +1,23 @@
-"""The commit: plan on the newest snapshot, write metadata, publish, and plan again when another was faster.
+"""The commit: plan on the newest snapshot, write metadata, publish, and plan again after a lost race.
 
-One attempt: (1) look at the newest snapshot; (2) compute the changes for it and check conflicts; (3) write merged
+One attempt: (1) read the newest snapshot; (2) compute the changes for it and check conflicts; (3) write merged
 manifests, base list, delta manifests and list, changelog, index manifest; (4) wait until all of it is durable;
-(5) check the invariants; (6) create `snapshot-N`. Dying before (6) leaves files that nothing refers to; dying after it
-leaves a commit whose hint is stale, which readers survive. An attempt that certainly lost deletes what it made and
-cannot use again; one whose outcome is unknown deletes nothing.
+(5) check the invariants; (6) create `snapshot-N`. A crash before (6) leaves orphans; a crash after it leaves a
+published commit with a stale hint file, which readers tolerate. An attempt that certainly lost deletes the files that
+the next attempt cannot use; one whose outcome is unknown deletes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -27,12 +30,14 @@ from tidelake.io.clock import next_time_ms
 from tidelake.io.retry import delays
 from tidelake.ops.commit.candidate import (
     Candidate,
+    Header,
     ListFile,
+    Lists,
     build_snapshot,
     carried_properties,
     check_invariants,
 )
-from tidelake.ops.commit.changes import NO_CHANGES, Changes, drop_file_stats
+from tidelake.ops.commit.changes import NO_CHANGES, Changes, drop_stats_of_deleted_files
 from tidelake.ops.commit.conflicts import (
     CONFLICT_COLUMNS,
     Context,
@@ -41,43 +46,53 @@ from tidelake.ops.commit.conflicts import (
     combine_index,
     discard_duplicates,
 )
-from tidelake.ops.commit.merging import Merged, run_merge
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER
+from tidelake.ops.commit.guards import Guard, Proposal
+from tidelake.ops.commit.manifest_merge import Merged, run_merge
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.outcome import CommitOutcome
 from tidelake.ops.commit.progress import carried_below
-from tidelake.ops.commit.publish import SnapshotPublisher, is_mine, offer, settle_offer
-from tidelake.ops.commit.standing import settle_standing
+from tidelake.ops.commit.publish import is_mine, offer, settle_offer
+from tidelake.ops.commit.since import commits_since
+from tidelake.ops.commit.standing import verify_published
 from tidelake.ops.commit.strict import check_strict
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.spec.index_manifest import IndexEntry
-from tidelake.spec.manifest import ADD
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.spec.statistics import statistics_from_json
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.statistics import statistics_from_json
+from tidelake.spec.manifests.index_manifest import IndexEntry
+from tidelake.spec.manifests.manifest import ADD
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.schemas.bucket_mode import BucketMode
 from tidelake.store.manifests import ManifestNames
-from tidelake.store.snapshots import EXPIRED
+from tidelake.store.snapshots import EXPIRED, SnapshotPublisher
 from tidelake.store.table_store import TableStore
 
 SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
-_PATIENCE = 6
-"""Attempts after which the back-off grows no more but shrinks, where no option says how long to wait."""
+_FULL_WAITS_MAX = 6
+"""Attempts after which the back-off shrinks instead of growing, unless an option sets the longest wait."""
 _EXPIRED_MAX = 10
-"""Attempts whose snapshot may expire under them: whoever keeps but one snapshot is slower than we are."""
+"""Attempts whose snapshot may expire while they run; a table that keeps a single snapshot can cause several."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an attempt plans on: the newest snapshot and the manifests of its files."""
+    """The state an attempt plans against: the newest snapshot and the manifests of its files."""
 
     snapshot: Snapshot | None
     metas: tuple[ManifestMeta, ...] = ()
     index: tuple[IndexEntry, ...] = ()
 
 
-Provider = Callable[[State], Changes]
-"""The changes to put on a state; asked again at every attempt."""
+class Provider(Protocol):
+    """The changes to put on a state; asked again at every attempt."""
+
+    @property
+    def messages(self) -> tuple[CommitMessage, ...]:
+        """The messages that the changes come from, after any rebase so far."""
+
+    def changes(self, state: State) -> Changes:
+        """The changes for a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +103,15 @@ class Request:
     provider: Provider
     identifier: int
     detect_conflicts: bool
+    guards: tuple[Guard, ...] = ()
     seen_id: int = 0
-    """Up to this snapshot it is known that a numbered commit is not published; what came after is looked at."""
+    """Up to this snapshot a numbered commit is known not to be published; later snapshots are searched."""
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     operation: str | None = None
     statistics: str | None = None
     fixed_changes: bool = True
-    """Whether the provider gives the same changes for every state, so that delta files can be used again."""
+    """Whether the provider returns the same changes for every state, so that delta files can be reused."""
     force_merge: ManifestOptions | None = None
     skip_unchanged: bool = False
     """Publish only if the merge changed the manifests (manifest compaction)."""
@@ -103,7 +119,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A published snapshot, how many attempts it took, and the changes it carries."""
+    """A published snapshot, the number of attempts, and its changes."""
 
     snapshot: Snapshot
     attempts: int
@@ -119,7 +135,7 @@ class _Lost:
 
 @dataclass(slots=True)
 class _Delta:
-    """Delta and changelog files of a lost attempt that the next one can use again."""
+    """Delta and changelog files of a lost attempt that the next one can reuse."""
 
     changes: Changes
     delta: ListFile
@@ -130,14 +146,16 @@ class _Delta:
 
 @dataclass(slots=True)
 class _Attempts:
-    """What one request has learnt over its attempts."""
+    """What is known after the attempts of one request so far."""
 
     seen_id: int = 0
+    agreed_id: int = 0
+    """All guards have passed up to this snapshot."""
     delta: _Delta | None = None
     merged: Merged | None = None
     count: int = 0
     expired: int = 0
-    """Attempts whose snapshot expired meanwhile."""
+    """Attempts whose snapshot expired while they ran."""
 
 
 class Loop:
@@ -152,8 +170,9 @@ class Loop:
         commit: CommitOptions,
         manifest: ManifestOptions,
         shape: TableShape,
-        bucket: int,
+        mode: BucketMode,
         names: ManifestNames,
+        last_safe: int | None = None,
     ) -> None:
         self._store = store
         self._user = user
@@ -161,36 +180,37 @@ class Loop:
         self._options = commit
         self._manifest = manifest
         self._shape = shape
-        self._bucket = bucket
+        self._mode = mode
         self._names = names
-        self._last_safe: int | None = commit.strict_last_safe_snapshot
+        self._last_safe = last_safe
         self._known = State(None)
 
     def run(self, request: Request, outcome: CommitOutcome) -> Done | None:
-        """Publish a request, trying again while others are faster. None if there was nothing to publish.
+        """Publish a request, and retry after a lost race. None if there was nothing to publish.
 
-        `outcome` is told what was published. Whatever ends the request otherwise, what it wrote is removed, unless a
-        snapshot may name it.
+        The published snapshot is noted in `outcome`. If the request ends in another way, the files that it wrote are
+        deleted, unless a snapshot may name them.
 
         Raises:
-            CommitConflictError: the change contradicts what others committed, or there were too many tries.
-            CommitUnknownError: the storage did not tell whether the snapshot is there.
+            CommitConflictError: the change contradicts what others committed, or every attempt lost its race.
+            CommitUnknownError: it is unknown whether the snapshot was published.
             StorageError: the storage failed, and nothing was published.
         """
         attempts = _Attempts(seen_id=request.seen_id)
         before = len(outcome.published)
         self._names.given = []
-        try:
-            done = self._attempted(request, attempts, outcome)
-        except BaseException:
+
+        def delete_if_nothing_is_published() -> None:
             if not outcome.unknown and len(outcome.published) == before:
                 self._delete(self._names.given)
-            raise
+
+        with undo_on_error(delete_if_nothing_is_published):
+            done = self._retry_until_done(request, attempts, outcome)
         if done is None or done.repeated:
             self._delete(self._names.given)
         return done
 
-    def _attempted(self, request: Request, attempts: _Attempts, outcome: CommitOutcome) -> Done | None:
+    def _retry_until_done(self, request: Request, attempts: _Attempts, outcome: CommitOutcome) -> Done | None:
         clock, ids = self._store.env.clock, self._store.env.ids
         started = clock.monotonic()
         waits = delays(self._options.retry(), ids.random, lambda: (clock.monotonic() - started) * 1_000)
@@ -202,27 +222,27 @@ class Loop:
             wait = next(waits, None)
             if wait is None:
                 raise CommitConflictError(
-                    "others were faster at every attempt",
+                    "commit lost every race; retries are exhausted",
                     code="too-many-attempts",
                     attempts=attempts.count,
                     commit_user=self._user,
                     table=self._store.env.io.root,
-                    hint="raise commit.max-retries or commit.timeout, or let fewer jobs commit at once",
+                    hint="raise commit.max-retries or commit.timeout, or run fewer committing jobs at once",
                 )
-            clock.sleep(self._aged(wait, attempts.count))
+            clock.sleep(self._shorten_wait(wait, attempts.count))
 
-    def _aged(self, wait: float, attempt: int) -> float:
-        """The back-off; who has waited long waits less, or it would starve while others keep coming."""
-        if self._options.max_retry_wait_ms is not None or attempt <= _PATIENCE:
+    def _shorten_wait(self, wait: float, attempt: int) -> float:
+        """The back-off, shorter after many attempts, so that a commit that keeps losing retries sooner."""
+        if self._options.max_retry_wait_ms is not None or attempt <= _FULL_WAITS_MAX:
             return wait
-        return wait / (1 << min(attempt - _PATIENCE, 5))
+        return wait / (1 << min(attempt - _FULL_WAITS_MAX, 5))
 
     # -------------------------------------------------------------------------------------------- one attempt
 
     def _attempt(self, request: Request, attempts: _Attempts, outcome: CommitOutcome) -> Done | _Lost | None:
         latest = self._store.snapshots.latest()
         if latest is not None:
-            published = self._already_there(request, attempts.seen_id, latest)
+            published = self._find_repeated(request, attempts.seen_id, latest)
             if published is not None:
                 return Done(published, attempts.count, NO_CHANGES, repeated=True)
         attempts.seen_id = latest.id if latest else 0
@@ -230,12 +250,13 @@ class Loop:
         try:
             with self._store.snapshots.held_to(latest.id if latest else None):
                 state = self._state(latest)
-                changes = self._checked(request, state, request.provider(state))
+                _run_guards(request, attempts, latest)
+                changes = self._check_changes(request, state, request.provider.changes(state))
                 candidate = self._prepare(request, attempts, state, changes, made)
         except NotFoundError as error:
             if error.code != EXPIRED or attempts.expired >= _EXPIRED_MAX:
                 raise
-            # Nothing was offered for publication: it lost as surely as if another snapshot had its id.
+            # Nothing was offered to the publisher, so the attempt certainly lost.
             attempts.expired += 1
             self._keep_or_delete(request, attempts, made)
             return _Lost()
@@ -246,10 +267,10 @@ class Loop:
             return _Lost()
         snapshot = candidate.snapshot
         self._known = State(snapshot, candidate.after + candidate.delta_metas, candidate.index)
-        with outcome.following("noting the newest snapshot"):
-            self._store.snapshots.hint_latest(snapshot.id)
+        with outcome.warn_on_failure("writing the hint of the newest snapshot"):
+            self._store.publisher.hint_latest(snapshot.id)
             if snapshot.id == 1:
-                self._store.snapshots.hint_earliest(1)
+                self._store.publisher.hint_earliest(1)
         if self._last_safe is not None:
             self._last_safe = snapshot.id
         return Done(snapshot, attempts.count, changes)
@@ -258,35 +279,37 @@ class Loop:
         if latest is None:
             return State(None)
         if latest == self._known.snapshot:
-            return self._known  # nobody committed since we did, so there is nothing to read
+            return self._known  # no other commit since our last one, so nothing has to be read
         store = self._store.manifests
         index = store.read_index(latest.index_manifest) if latest.index_manifest else ()
         return State(latest, data_manifests(store, latest), index)
 
-    def _already_there(self, request: Request, seen_id: int, latest: Snapshot) -> Snapshot | None:
-        """The same numbered commit among the snapshots that appeared since the last look.
+    def _find_repeated(self, request: Request, seen_id: int, latest: Snapshot) -> Snapshot | None:
+        """Find the same numbered commit among the snapshots since the last attempt.
 
-        A second driver of the same job may have published it. Batch commits share one identifier and are never the
-        same: an attempt of ours that lost is certainly not there, so whoever is there under our name is another job.
+        A second driver of the same job may have published it. All batch commits share one identifier, so it does not
+        prove that two of them are the same. Our own lost attempts are certainly not published: a snapshot with our
+        user and identifier comes from another job.
         """
         if request.identifier == BATCH_IDENTIFIER:
             return None
-        for snapshot_id, snapshot in self._store.snapshots.walk(seen_id + 1, latest.id):
+        for later in commits_since(self._store, seen_id, latest.id):
+            snapshot = later.snapshot
             if snapshot is None and carried_below(latest, self._user, request.identifier, seen_id):
-                continue  # expired, and the property that snapshots carry on tells that it was not this commit
+                continue  # expired, but the progress property in the newest snapshot shows it was not this commit
             if snapshot is None:
                 raise CommitUnknownError(
-                    "snapshots that would tell whether the commit is there have expired meanwhile",
+                    "snapshots expired that would show whether the commit was published",
                     commit_user=self._user,
                     commit_identifier=request.identifier,
-                    snapshot_id=snapshot_id,
-                    hint="repeat the commit with its identifier: it is published only if it is not there",
+                    snapshot_id=later.id,
+                    hint="repeat the commit with its identifier: it is published at most once",
                 )
             if snapshot.identity == (self._user, request.identifier, request.kind):
                 return snapshot
         return None
 
-    def _checked(self, request: Request, state: State, changes: Changes) -> Changes:
+    def _check_changes(self, request: Request, state: State, changes: Changes) -> Changes:
         latest = state.snapshot
         context = self._context(request, latest)
         if latest is None:
@@ -303,11 +326,11 @@ class Loop:
                 latest is not None
                 and self._shape.write_only
                 and self._shape.sequence_from_snapshot
-                and self._bucket > 0
+                and self._mode is BucketMode.FIXED
             ):
                 self._check_unseen_counts(state, changes, context)
             return changes
-        # Also without a snapshot: what the commit deletes may have gone with a table that was dropped and made anew.
+        # Also without a snapshot: the table may have been dropped and created again without the files to delete.
         partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
         base = live_entries(self._store.manifests, state.metas, partitions=partitions, columns=CONFLICT_COLUMNS)
         if discard:
@@ -316,7 +339,7 @@ class Loop:
         return changes
 
     def _check_unseen_counts(self, state: State, changes: Changes, context: Context) -> None:
-        """Writers that start from the snapshot's sequence number looked at no file, and so not at its buckets."""
+        """Check bucket counts for writers that took their sequence number from the snapshot and so read no manifest."""
         partitions = PartitionSet(changes.partitions(), tuple(self._store.schema.partition_types))
         columns = ("partition", "total_buckets")
         base = live_entries(self._store.manifests, state.metas, partitions=partitions, columns=columns)
@@ -346,34 +369,29 @@ class Loop:
         delta = self._write_delta(attempts, changes, made, schema_id)
         index_manifest, index = self._write_index(state, changes, made)
         store.manifests.sync(made)
-        snapshot = build_snapshot(
-            latest,
+        header = Header(
             uuid=store.env.ids.uuid(),
             schema_id=schema_id,
             kind=request.kind,
             user=self._user,
             identifier=request.identifier,
             time_ms=next_time_ms(store.env.clock, latest.time_ms if latest else None),
-            base=base,
-            delta_list=delta.delta,
-            changelog_list=delta.changelog,
-            index_manifest=index_manifest,
-            delta=changes.delta,
-            changelog=changes.changelog,
             watermark=request.watermark,
             properties=self._properties(request, latest, changes.delta),
             statistics=request.statistics or self._inherited_statistics(latest, schema_id),
             operation=request.operation,
         )
-        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after, delta.metas, index)
+        lists = Lists(base=base, delta=delta.delta, changelog=delta.changelog, index_manifest=index_manifest)
+        snapshot = build_snapshot(latest, header, lists, delta=changes.delta, changelog=changes.changelog)
+        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after, delta.metas, index, state.index)
         check_invariants(latest, candidate)
         return candidate
 
     def _schema_id(self, latest: Snapshot | None) -> int:
         """The id of the current schema.
 
-        Before a first snapshot the schema of this handle is looked at anew: nothing else would tell that the table was
-        dropped, or dropped and made anew, since the handle was opened.
+        Before a first snapshot the schema of this handle is read again. Otherwise it would go
+        unnoticed that the table was dropped, or dropped and created again, since the handle was opened.
         """
         store, own = self._store, self._store.schema
         schema_id = store.schemas.latest_id()
@@ -382,13 +400,17 @@ class Loop:
         except NotFoundError:
             schema_id = None
         if schema_id is None:
-            raise NotFoundError("table has no schema any more", table=store.env.io.root, hint="it was dropped")
+            raise NotFoundError(
+                "table was dropped after it was opened",
+                table=store.env.io.root,
+                hint="create it again, then open it",
+            )
         if (stored.time_ms, stored.fields) != (own.time_ms, own.fields):
             raise CommitConflictError(
-                "table was dropped and made anew",
+                "table was dropped and created again",
                 code="table-replaced",
                 table=store.env.io.root,
-                hint="open it again and write the rows anew",
+                hint="open the table again and write the rows again",
             )
         return schema_id
 
@@ -419,7 +441,7 @@ class Loop:
         if attempts.delta is not None:
             self._delete(attempts.delta.files)
         mark = len(made)
-        delta = drop_file_stats(changes.delta) if self._manifest.delete_drop_stats else changes.delta
+        delta = drop_stats_of_deleted_files(changes.delta) if self._manifest.delete_drop_stats else changes.delta
         metas = self._write_entries(delta, made, schema_id)
         delta_list = self._write_list(metas, made)
         changelog_list = None
@@ -439,7 +461,7 @@ class Loop:
         previous = state.snapshot.index_manifest if state.snapshot else None
         if not changes.index:
             return previous, state.index
-        by_file = not self._store.schema.primary_keys and self._bucket == -1
+        by_file = self._mode is BucketMode.UNAWARE
         entries = combine_index(state.index, changes.index, vectors_by_file=by_file)
         if not entries:
             return None, ()
@@ -472,13 +494,13 @@ class Loop:
         try:
             statistics = statistics_from_json(self._store.env.io.read(path, limit=16 << 20), path=path)
         except (NotFoundError, FormatError):
-            return None  # statistics only help a planner; a table without them is whole
+            return None  # statistics only help a planner; a table is valid without them
         return latest.statistics if statistics.schema_id == schema_id else None
 
     # -------------------------------------------------------------------------------------------- publishing
 
     def _publish(self, candidate: Candidate, outcome: CommitOutcome) -> bool:
-        """Whether the candidate is published, and stands; `outcome` knows it from the moment it may be there."""
+        """Publish the candidate; return whether it is published. `outcome` is unknown until the storage answers."""
         store, snapshot = self._store, candidate.snapshot
         outcome.unknown = True
         answered = False
@@ -487,24 +509,24 @@ class Loop:
             answered = True
             won = settle_offer(
                 answer, self._publisher, store.snapshots, snapshot, clock=store.env.clock, ids=store.env.ids
-            ) and settle_standing(store, candidate)
+            ) and verify_published(store, candidate)
         except StorageError:
             outcome.unknown = False
             raise
         except CommitUnknownError:
             raise
         except BaseException:
-            self._look_back(candidate, outcome, answered=answered)
+            self._check_after_interrupt(candidate, outcome, answered=answered)
             raise
         if won:
             outcome.published.append(snapshot)
         outcome.unknown = False
         return won
 
-    def _look_back(self, candidate: Candidate, outcome: CommitOutcome, *, answered: bool) -> None:
-        """After an interrupt: whether the snapshot that was offered is there, as far as the storage tells at once.
+    def _check_after_interrupt(self, candidate: Candidate, outcome: CommitOutcome, *, answered: bool) -> None:
+        """After an interrupt, find out whether the offered snapshot exists, without waiting.
 
-        `answered` says that the first offer was answered. What was answered with "unknown" may still come to light.
+        `answered` says that the first offer was answered. If the answer was "unknown", the snapshot may still appear.
         """
         mine = is_mine(self._store.snapshots, candidate.snapshot)
         if mine:
@@ -519,7 +541,7 @@ class Loop:
             return False
 
     def _keep_or_delete(self, request: Request, attempts: _Attempts, made: Sequence[str]) -> None:
-        """After a certain loss: delete what the next attempt cannot use."""
+        """After a lost race, delete the files that the next attempt cannot use."""
         reusable: set[str] = set(attempts.merged.made) if attempts.merged else set()
         if attempts.delta is not None:
             if request.fixed_changes:
@@ -530,18 +552,30 @@ class Loop:
 
     def _delete(self, file_names: Sequence[str]) -> None:
         self._names.given = [name for name in self._names.given if name not in file_names]
-        for name in dict.fromkeys(file_names):
-            try:
+        # An orphan does no harm, and an error here must not hide the one that ended the commit.
+        with suppress(Exception):
+            for name in dict.fromkeys(file_names):
                 self._store.manifests.delete([name])
-            except Exception:  # noqa: BLE001 - an orphan is no harm, and the error that led here must not be hidden
-                return
+
+
+def _run_guards(request: Request, attempts: _Attempts, latest: Snapshot | None) -> None:
+    """Run the guards of the request. Without a snapshot no other commit can conflict.
+
+    Raises:
+        CommitConflictError: a guard refuses the request.
+    """
+    if latest is None:
+        return
+    for guard in request.guards:
+        guard.check(Proposal(latest, request.provider.messages, attempts.agreed_id))
+    attempts.agreed_id = latest.id
 
 
 def validate_number(name: str, value: int | None, low: int, high: int) -> None:
-    """Refuse a number that does not fit its place in a snapshot.
+    """Refuse a number that does not fit its field in a snapshot.
 
     Raises:
-        InvalidInputError: it is no integer, or out of range.
+        InvalidInputError: it is not an integer, or out of range.
     """
     if value is None:
         return

@@ -1,4 +1,4 @@
-"""What writers hand to the committer: frozen, picklable, free of credentials."""
+"""What writers pass to the committer: frozen, picklable, without credentials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidelake.notebook import html_card
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.index_manifest import IndexFile
+from tidelake.spec.manifests.index_manifest import IndexFile
 
 BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of every batch commit: such commits are not numbered."""
@@ -26,7 +26,7 @@ class DataIncrement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactIncrement:
-    """Files that a compaction read and made. A file in both lists under one name was only moved to another level."""
+    """Files that a compaction replaced and wrote. A name in both lists is a file that only moved to another level."""
 
     before: tuple[DataFile, ...] = ()
     after: tuple[DataFile, ...] = ()
@@ -59,20 +59,28 @@ class CommitMessage:
         """Whether it changes nothing."""
         return self.data == DataIncrement() and self.compact == CompactIncrement()
 
+    @property
+    def compacts_new_files(self) -> bool:
+        """Whether its compaction read files that it adds."""
+        new = {file.file_name for file in self.data.new_files}
+        return any(file.file_name in new for file in self.compact.before)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committable:
-    """All messages of one commit, with what the snapshot shall say beside them."""
+    """All messages of one commit, and the other fields of its snapshot."""
 
     messages: tuple[CommitMessage, ...]
     identifier: int = BATCH_IDENTIFIER
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     operation: str | None = None
+    origin: str | None = None
+    """A short text that stands for what the rows were read from; kept with the commit progress."""
 
     @property
     def is_batch(self) -> bool:
-        """Whether the commit is one of a batch job, which is never replayed."""
+        """Whether it is the commit of a batch job, which has no number and is never repeated."""
         return self.identifier == BATCH_IDENTIFIER
 
 
@@ -80,12 +88,11 @@ class Committable:
 class CommitResult:
     """What a commit did.
 
-    `snapshot_ids` is empty for an empty or repeated commit. `rows` are those that were written, changed or removed, not
-    those of others that a compaction wrote again; a commit that only compacts counts these. Where whole partitions go
-    without a look at their rows, it counts what their files hold: also older versions of keys, and rows that deletion
-    vectors mark. `warnings` tells what could
-    not be done after the commit was published. `compaction_lost` tells that the compaction part met a conflict or an
-    error after the written part was published; it will be done anew by the next compaction.
+    `snapshot_ids` is empty for an empty or repeated commit. `rows` counts rows that were written, changed or removed;
+    rows that a compaction rewrote count only if the commit did nothing else. If whole partitions are deleted without
+    reading them, it counts the rows of their files, including older versions of keys and deleted positions.
+    `warnings` describes what failed after the commit was published. `compaction_lost` means that the compacted part
+    met a conflict or an error after the written part was published; the next compaction will redo it.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -102,7 +109,7 @@ class CommitResult:
         facts = [("rows", f"{self.rows:,}"), ("files", self.files), ("bytes", f"{self.bytes:,}")]
         remarks = [("warning", warning) for warning in self.warnings]
         if self.compaction_lost and not self.warnings:
-            remarks.append(("warning", "the compaction part met a conflict and is left to the next compaction"))
+            remarks.append(("warning", "the compacted part met a conflict and is left to the next compaction"))
         if self.repeated:
             return html_card("already committed, nothing was done", remarks)
         return html_card(f"snapshot {ids}" if ids else "nothing to do", [*facts, *remarks] if ids else remarks)

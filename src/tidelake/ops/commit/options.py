@@ -1,17 +1,18 @@
-"""The options that the commit honours."""
+"""The options that a commit supports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from tidelake.errors import UnsupportedError
 from tidelake.io.retry import RetryOptions
-from tidelake.ops.scan.options import BucketOptions
-from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, at_least, option
-from tidelake.spec.avro import codec_name
+from tidelake.lsm.options import CompactionOptions
+from tidelake.options import Affects, Bytes, DurationMs, Int64, OptionGroup, TableOptions, option, same_option
+from tidelake.spec.avro.container import codec_name
 from tidelake.spec.layout import TableLayout
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema_options import SchemaOptions
 from tidelake.store.paths import PathOptions
 
 _WRITE = (Affects.WRITE,)
@@ -24,11 +25,11 @@ class CommitOptions(OptionGroup):
     max_retries: int | None = option(
         "commit.max-retries",
         None,
-        doc="Retries of the publish; unset: at least 30 tries and two minutes.",
+        doc="Retries of a publish; unset: at least 30 attempts and two minutes.",
         affects=_WRITE,
     )
     timeout_ms: DurationMs | None = option(
-        "commit.timeout", None, doc="Longest time for all tries together.", affects=_WRITE
+        "commit.timeout", None, doc="Longest time for all attempts together.", affects=_WRITE
     )
     min_retry_wait_ms: DurationMs | None = option(
         "commit.min-retry-wait", None, doc="First back-off; unset: 50 ms, drawn at random from 0.", affects=_WRITE
@@ -58,7 +59,10 @@ class CommitOptions(OptionGroup):
         affects=_WRITE,
     )
     dynamic_partition_overwrite: bool = option(
-        "dynamic-partition-overwrite", True, doc="Overwrite only the partitions present in the data.", affects=_WRITE
+        "dynamic-partition-overwrite",
+        True,
+        doc="Overwrite only the partitions present in the data, where neither the mode nor the caller says which.",
+        affects=_WRITE,
     )
     unsafe: bool = option(
         "unsafe.commit",
@@ -76,8 +80,13 @@ class CommitOptions(OptionGroup):
             return False
         return is_batch if self.ignore_empty is None else self.ignore_empty
 
+    @property
+    def asks_for_empty(self) -> bool:
+        """Whether an option asks for a snapshot for a numbered commit without files."""
+        return self.force_create_snapshot or self.ignore_empty is False
+
     def retry(self) -> RetryOptions:
-        """The back-off: ours, or the format's own where the user set one of its options."""
+        """The back-off: our defaults, changed by the options that the user set."""
         ours = RetryOptions()
         low = ours.delay_min_ms if self.min_retry_wait_ms is None else self.min_retry_wait_ms
         high = max(low, ours.delay_max_ms if self.max_retry_wait_ms is None else self.max_retry_wait_ms)
@@ -86,11 +95,11 @@ class CommitOptions(OptionGroup):
             delay_max_ms=high,
             tries_min=ours.tries_min if self.max_retries is None and self.timeout_ms is None else 1,
             tries_max=None if self.max_retries is None else self.max_retries + 1,
-            elapsed_max_ms=_elapsed(self.timeout_ms, self.max_retries, ours),
+            elapsed_max_ms=_max_elapsed_ms(self.timeout_ms, self.max_retries, ours),
         )
 
 
-def _elapsed(timeout_ms: int | None, max_retries: int | None, ours: RetryOptions) -> int:
+def _max_elapsed_ms(timeout_ms: int | None, max_retries: int | None, ours: RetryOptions) -> int:
     if timeout_ms is not None:
         return timeout_ms
     return ours.elapsed_max_ms if max_retries is None else 2**53  # retries alone decide
@@ -119,7 +128,7 @@ class ManifestOptions(OptionGroup):
 
 
 class SequenceInit(Enum):
-    """How a writer finds its first sequence number."""
+    """Where a writer gets its first sequence number from."""
 
     SCAN = "scan"
     SNAPSHOT = "snapshot"
@@ -127,46 +136,16 @@ class SequenceInit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape(OptionGroup):
-    """What the commit must know of the table's kind."""
+    """Options of the table that change what a commit does."""
 
-    write_only: bool = option(
-        "write-only",
-        False,
-        doc="Writers neither compact nor expire.",
-        affects=_WRITE,
-        fallback=("write.compaction-skip",),
-    )
-    num_levels: int | None = option(
-        "num-levels", None, doc="Levels of the tree; unset: trigger + 1.", affects=_WRITE, check=at_least(2)
-    )
-    compaction_trigger: int = option(
-        "num-sorted-run.compaction-trigger",
-        5,
-        doc="Sorted runs that start a compaction.",
-        affects=_WRITE,
-        check=at_least(1),
-    )
-    snapshot_ordering: bool = option(
-        "sequence.snapshot-ordering",
-        False,
-        doc="Order versions by the committing snapshot.",
-        affects=_WRITE,
-        immutable=True,
-    )
+    write_only: bool = same_option(SchemaOptions, "write_only")
+    num_levels: int | None = same_option(CompactionOptions, "num_levels_given")
+    compaction_trigger: int = same_option(CompactionOptions, "trigger")
     sequence_init: SequenceInit = option(
         "write.sequence-number-init-mode",
         SequenceInit.SCAN,
         doc="Where sequence numbers start: above the files of the bucket, or above a snapshot property.",
         affects=_WRITE,
-    )
-    row_tracking: bool = option(
-        "row-tracking.enabled", False, doc="Give rows stable ids.", affects=_WRITE, immutable=True
-    )
-    row_tracking_grouped: bool = option(
-        "row-tracking.partition-group-on-commit", True, doc="Row ids of a partition are contiguous.", affects=_WRITE
-    )
-    data_evolution: bool = option(
-        "data-evolution.enabled", False, doc="Column-wise updates by row id.", affects=_WRITE, immutable=True
     )
     branch: str = option("branch", "main", doc="Branch the table works on.", affects=_WRITE)
     mark_done_at_end: bool = option(
@@ -188,14 +167,14 @@ class TableShape(OptionGroup):
 
 
 def check_shape(shape: TableShape, branch: str) -> None:
-    """Refuse what no commit to this branch could do.
+    """Refuse options that a commit to this branch cannot follow.
 
     Raises:
-        UnsupportedError: partitions are to be marked in a way that is not known, or an option names another branch.
+        UnsupportedError: the way to mark partitions done is not supported, or an option names another branch.
     """
     if shape.mark_done_at_end and shape.mark_done_action != "success-file":
         raise UnsupportedError(
-            "only success files mark partitions done",
+            "the only supported way to mark partitions done is a success file",
             code="option-unsupported",
             option="partition.mark-done-action",
             value=shape.mark_done_action,
@@ -212,14 +191,14 @@ def check_shape(shape: TableShape, branch: str) -> None:
         )
 
 
-def check_options(options: Mapping[str, str]) -> None:
+def check_options(options: TableOptions) -> None:
     """Refuse values that no commit could use, before a schema that holds them is published.
 
     Raises:
-        InvalidInputError: a value has the wrong form, or leads out of the table.
+        InvalidInputError: a value has the wrong form, or is a path outside the table.
     """
-    CommitOptions.parse(options)
-    shape = TableShape.parse(options)
-    BucketOptions.parse(options)
-    codec_name(ManifestOptions.parse(options).compression)
-    TableLayout(branch=shape.branch, data_directory=PathOptions.parse(options).data_directory or None)
+    options.of(CommitOptions)
+    shape = options.of(TableShape)
+    options.of(BucketOptions)
+    codec_name(options.of(ManifestOptions).compression)
+    TableLayout(branch=shape.branch, data_directory=options.of(PathOptions).data_directory or None)

@@ -1,22 +1,23 @@
-"""Is it published already? The one place that decides what an error means to whoever called.
+"""How far a commit has come: the one place that decides what an error means to the caller.
 
-Before a commit has published a snapshot, an error says that nothing happened, and the call may be repeated. From then
-on the rows are in the table and a repetition would double them: whatever fails is a warning of the result, and an
-interrupt is raised again with a note that names the snapshots. In between lies the moment at which a snapshot was
-offered and nobody can tell whether it is there: then nothing is removed.
+Before a commit has published a snapshot, an error means that nothing happened, and the call may be repeated. After that
+the rows are in the table and a repetition would duplicate them: failures become warnings of the result, and an
+interrupt is raised again with a note that names the snapshots. In between, while a snapshot was offered and it is
+unknown whether it exists, no file is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tidelake.errors import CommitConflictError
 from tidelake.ops.commit.messages import CommitResult
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 
-__all__ = ["CommitOutcome", "compaction_warning", "follow", "name_published", "warning", "without_compaction_warning"]
+__all__ = ["CommitOutcome", "compaction_warning", "describe_failure", "name_published", "without_compaction_warning"]
 
 _COMPACTION = "committed, but its compaction failed"
 _NOTE = "the commit is published"
@@ -25,11 +26,11 @@ _DOUBT = "interrupted while a snapshot was published"
 
 @dataclass(slots=True)
 class CommitOutcome:
-    """How far one commit has come: what it has published, and what could not be done afterwards."""
+    """What one commit has published, and what failed after that."""
 
     published: list[Snapshot] = field(default_factory=list)
     unknown: bool = False
-    """Whether a snapshot was offered of which nobody can tell whether it is there."""
+    """Whether a snapshot was offered and it is unknown whether it exists."""
     warnings: list[str] = field(default_factory=list)
     published_before: bool = False
     """Whether rows of the commit are in the table from an earlier attempt."""
@@ -41,7 +42,7 @@ class CommitOutcome:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether what was compacted is published too."""
+        """Whether the compacted part is published too."""
         return any(each.commit_kind is CommitKind.COMPACT for each in self.published)
 
     @property
@@ -50,14 +51,23 @@ class CommitOutcome:
         return not self.unknown and not self.is_published
 
     @contextmanager
-    def following(self, what: str) -> Iterator[None]:
-        """Run a part of the commit that may come after its publication: then what fails is a warning."""
+    def warn_on_failure(self, what: str) -> Iterator[None]:
+        """Run an action after the publish; its failure becomes a warning if a snapshot is published.
+
+        A conflict gives no warning: another job does the same work, and the next commit does what is left.
+
+        Raises:
+            Exception: the action failed, and no snapshot of the commit is published.
+        """
         try:
             yield
+        except CommitConflictError:
+            if not self.is_published:
+                raise
         except Exception as error:
             if not self.is_published:
                 raise
-            self.warnings.append(warning(what, error))
+            self.warnings.append(describe_failure(what, error))
         except BaseException as interrupt:
             self.note(interrupt)
             raise
@@ -66,63 +76,41 @@ class CommitOutcome:
         """Name the published snapshots in an interrupt, once."""
         name_published(interrupt, [each.id for each in self.published])
         if self.unknown and not _is_noted(interrupt):
-            interrupt.add_note(f"{_DOUBT}: look whether it is there before repeating the commit")
+            interrupt.add_note(f"{_DOUBT}: check whether it exists before you repeat the commit")
 
 
-def follow(result: CommitResult, what: str, act: Callable[[], object]) -> CommitResult:
-    """Do something after a commit; the result with a warning if it fails.
-
-    Another job that does the same is not worth a warning: what is left to do is done by the next commit.
-
-    Raises:
-        Exception: what failed, if the commit made no snapshot and found none of an earlier attempt.
-    """
-    try:
-        act()
-    except CommitConflictError:
-        if not _is_published(result):
-            raise
-    except Exception as error:
-        if not _is_published(result):
-            raise
-        return replace(result, warnings=(*result.warnings, warning(what, error)))
-    except BaseException as interrupt:
-        name_published(interrupt, result.snapshot_ids)
-        raise
-    return result
-
-
-def warning(what: str, error: Exception) -> str:
-    """What a person is told of something that failed after the commit."""
+def describe_failure(what: str, error: Exception) -> str:
+    """The warning for an action that failed after the commit."""
     return f"committed, but {what} failed: {str(error) or type(error).__name__}"
 
 
 def compaction_warning(error: Exception, *, hides: bool) -> str:
-    """What a person is told of a compaction that failed after the rows it read were published.
+    """The warning for a compaction that failed after its rows were published.
 
-    `hides` says that rows of the table are shown once they are compacted.
+    `hides` says that readers of the table do not see level-0 rows.
     """
-    told = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     if hides:
-        return f"{_COMPACTION}, and its rows are shown by the next write to their buckets or `compact`: {told}"
-    return f"{_COMPACTION} and is left for later: {told}"
+        return f"{_COMPACTION}, and its rows are shown by the next write to their buckets or `compact`: {text}"
+    return f"{_COMPACTION} and is left for later: {text}"
 
 
 def without_compaction_warning(result: CommitResult) -> CommitResult:
-    """The result of a commit whose compaction was made up for."""
+    """The result without the warning about its compaction, once another compaction has done the work."""
     left = tuple(each for each in result.warnings if not each.startswith(_COMPACTION))
     return replace(result, warnings=left)
 
 
-def _is_published(result: CommitResult) -> bool:
-    return bool(result.snapshot_ids) or result.repeated
-
-
 def name_published(interrupt: BaseException, snapshot_ids: Sequence[int]) -> None:
-    """Say in an interrupt which snapshots were published before it, unless it says so already."""
-    if snapshot_ids and not _is_noted(interrupt):
-        many = "snapshot" if len(snapshot_ids) == 1 else "snapshots"
-        interrupt.add_note(f"{_NOTE} as {many} {', '.join(map(str, snapshot_ids))}: do not repeat it")
+    """Add a note to an interrupt that names the snapshots published before it, those that no note names yet."""
+    notes = getattr(interrupt, "__notes__", ())
+    if any(note.startswith(_DOUBT) for note in notes):
+        return
+    named = {int(number) for note in notes if note.startswith(_NOTE) for number in re.findall(r"[0-9]+", note)}
+    missing = [each for each in snapshot_ids if each not in named]
+    if missing:
+        many = "snapshot" if len(missing) == 1 else "snapshots"
+        interrupt.add_note(f"{_NOTE} as {many} {', '.join(map(str, missing))}: do not repeat it")
 
 
 def _is_noted(interrupt: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""What an overwrite deletes: recomputed from the newest state at every attempt."""
+"""The files that an overwrite deletes, computed from the newest state at every attempt."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidelake.ops.commit.changes import Changes, IndexChange
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement
 from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter, PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import EVERY_PARTITION, live_entries
-from tidelake.spec.index_manifest import HASH, IndexEntry
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.manifest import DELETE, with_kind
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.schema import Schema
+from tidelake.spec.manifests.index_manifest import HASH, IndexEntry
+from tidelake.spec.manifests.manifest import DELETE, with_kind
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.schemas.schema import Schema
 from tidelake.store.manifests import ManifestStore
 
 
@@ -59,15 +59,15 @@ def equals(name: str, value: object) -> Predicate:
 
 
 def check_inside(new: pa.Table, partitions: PartitionFilter) -> None:
-    """Every new file of a static overwrite must lie in the partitions it replaces.
+    """Check that every new file of a static overwrite is in a partition that it replaces.
 
     Raises:
-        InvalidInputError: one does not.
+        InvalidInputError: one is not.
     """
     if new.num_rows and not pc.all(partitions.mask(new.column("partition"))).as_py():
         outside = new.filter(pc.invert(partitions.mask(new.column("partition"))))
         raise InvalidInputError(
-            "overwrite of a partition brings a file of another",
+            "overwrite has a file outside the partitions that it replaces",
             file=outside.column("file_name")[0],
             hint="write only rows of the partition you overwrite, or use a dynamic overwrite",
         )
@@ -80,18 +80,18 @@ def overwrite_changes(
     metas: Sequence[ManifestMeta],
     index: Sequence[IndexEntry],
 ) -> Changes:
-    """The new files, after deletions of everything that is live in the overwritten partitions."""
+    """The new files, and deletions of all live files of the overwritten partitions."""
     live = live_entries(store, metas, partitions=overwrite.partitions)
     if not overwrite.postponed:
         live = live.filter(pc.not_equal(live.column("bucket"), POSTPONE_BUCKET))
     delta = pa.concat_tables([with_kind(live, DELETE), new.delta])
-    gone = tuple(IndexChange(DELETE, entry) for entry in _matching(index, overwrite.partitions))
-    # All of them go, whichever there are by now; which ones the writers found there does not matter.
+    gone = tuple(IndexChange(DELETE, entry) for entry in _select_index(index, overwrite.partitions))
+    # All current key indexes are deleted, so those that the writers replaced need not be named.
     come = (change for change in new.index if change.kind != DELETE or change.entry.file.index_type != HASH)
     return Changes(delta, new.changelog.slice(0, 0), (*gone, *come))
 
 
-def _matching(index: Sequence[IndexEntry], partitions: PartitionFilter) -> list[IndexEntry]:
+def _select_index(index: Sequence[IndexEntry], partitions: PartitionFilter) -> list[IndexEntry]:
     if not index or isinstance(partitions, EveryPartition):
         return list(index)
     mask = partitions.mask(pa.array([entry.partition for entry in index], pa.large_binary()))

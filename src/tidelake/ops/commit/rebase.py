@@ -1,52 +1,61 @@
-"""The port for sequence numbers of several writers on one bucket.
+"""Rebase and reassign: the ports that rewrite files when another commit reached their buckets first.
 
-Sequence numbers are a column of the data files, and the newest version of a key is the one with the largest. A writer
-counts on from the snapshot it started from; if another commit reached the bucket meanwhile, its numbers may lie below
-and its rows would lose to older ones. The committer then asks this port to rewrite its own new level-0 files above the
-bucket's maximum, and plans again. In process or as a Spark task, the implementation belongs to the writer.
+Sequence numbers are a column of the data files, and the version of a key with the largest number is the newest. A
+writer continues the numbers of the snapshot it started from. If another commit reached the bucket since, the writer's
+numbers may be too small and its rows would lose to older ones. The committer then calls the first port to rewrite the
+new level-0 files with numbers above the bucket's maximum, and plans again. The implementation belongs to the writer: in
+process, or as a Spark task.
 
-A writer also chose the buckets of its rows on that snapshot. If the partition got another number of them since, or its
-keys live elsewhere by now, the rows would lie in the wrong ones: a second port writes its own new files again, with the
-rows where they belong.
+The numbers may also be large enough by themselves, because the rows with the first numbers of a file were merged into
+later ones, or because the same writer prepared the other commit. The files then stay as they are. But if a compaction
+merged them with older rows, it skipped the files in between: it would put the older rows above those of the other
+commit, and would have dropped deletions that these still need. It is left to the next compaction.
+
+A writer also chose the buckets of its rows on that snapshot. If the partition has another number of buckets since, or
+another commit placed the keys in other buckets, its rows would be in the wrong ones. The second port rewrites the new
+files with the rows in the right buckets.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError
-from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.commit.messages import CommitMessage, CompactIncrement
+from tidelake.ops.commit.since import commits_since
 from tidelake.ops.scan.partitions import PartitionSet
-from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
-from tidelake.spec.index_manifest import IndexEntry
-from tidelake.spec.manifest import ADD
-from tidelake.spec.snapshot import Snapshot
+from tidelake.ops.scan.plan import data_manifests, live_entries
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.index_manifest import IndexEntry
+from tidelake.spec.manifests.manifest import ADD
 from tidelake.store.table_store import TableStore
 
 Bucket = tuple[bytes, int]
-_COLUMNS = ("kind", "partition", "bucket", "total_buckets", "max_sequence")
+_COLUMNS = ("kind", "partition", "bucket", "total_buckets", "level", "file_name", "max_sequence")
 
 
 class SequenceRebaser(Protocol):
-    """Rewrites new level-0 files so that their sequence numbers lie above a bucket's maximum."""
+    """Rewrites new level-0 files so that their sequence numbers are above the maximum of their bucket."""
 
     def rebase(
         self, messages: Sequence[CommitMessage], floors: Mapping[Bucket, int], *, base_snapshot_id: int
     ) -> tuple[CommitMessage, ...]:
-        """Messages with files whose numbers start above `floors`, based on the given snapshot.
+        """Return messages with files whose numbers start above `floors`, based on the given snapshot.
 
-        The files of the given messages stay: the committer removes them once the new ones are published.
+        The files of the old messages stay: the committer deletes them once the new ones are published.
         """
 
 
 class Reassigner(Protocol):
-    """Puts rows of new files where their keys belong on the newest snapshot.
+    """Moves rows of new files to the buckets that their keys have on the newest snapshot.
 
-    As with sequence numbers, the files of the given messages stay, and nothing is left behind by a method that raises.
+    As in a rebase, the files of the old messages stay, and a method that raises leaves no new files behind.
     """
 
     def reassign(
@@ -57,19 +66,19 @@ class Reassigner(Protocol):
         *,
         checked_id: int = 0,
     ) -> tuple[CommitMessage, ...]:
-        """The messages, with rows of keys that other commits placed elsewhere where these are now.
+        """Return the messages with each row in the bucket that another commit gave its key.
 
-        `index` lists the index files of the newest snapshot; snapshots up to `checked_id` were looked at before.
+        `index` lists the index files of the newest snapshot; snapshots up to `checked_id` were checked before.
         """
 
-    def redeal(
+    def reassign_by_count(
         self, messages: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot
     ) -> tuple[CommitMessage, ...]:
-        """The messages, with rows of these partitions in as many buckets as told."""
+        """Return the messages with the rows of these partitions in `counts` buckets."""
 
 
-Redeal = Callable[[Sequence[CommitMessage], Mapping[bytes, int], Snapshot], tuple[CommitMessage, ...]]
-"""`redeal` of a `Reassigner`."""
+ReassignByCount = Callable[[Sequence[CommitMessage], Mapping[bytes, int], Snapshot], tuple[CommitMessage, ...]]
+"""`reassign_by_count` of a `Reassigner`."""
 
 
 def rebase_messages(
@@ -79,16 +88,17 @@ def rebase_messages(
     rebaser: SequenceRebaser | None,
     headroom: int = 0,
     checked_id: int = 0,
-    redeal: Redeal | None = None,
+    reassign_by_count: ReassignByCount | None = None,
 ) -> tuple[CommitMessage, ...]:
-    """The messages, rewritten where another commit moved the maximum of their bucket or the number of buckets.
+    """Rewrite messages whose bucket has a new maximum, or whose partition has a new number of buckets.
 
-    `headroom` leaves so many numbers to commits that may still come first: while they stay within it, the files need
-    not be written once more. Snapshots up to `checked_id` are known to have moved nothing.
+    Compactions of new files are left out if they skipped files of other commits. `headroom` is how many numbers are
+    left free for commits that may still come first: while these stay within it, the files need not be rewritten once
+    more. Snapshots up to `checked_id` are known to have changed nothing.
 
     Raises:
-        CommitConflictError: a rewrite is needed and there is nobody to do it, or a partition got another number of
-            buckets.
+        CommitConflictError: a rewrite is needed and no port for it was given, or a partition has another
+            number of buckets and no reassigner was given.
     """
     stale = [
         message
@@ -106,31 +116,60 @@ def rebase_messages(
     added = _added_since(store, frozenset(message.partition for message in stale), oldest, latest)
     counts = _new_counts(stale, added)
     if counts:
-        if redeal is None:
-            raise _recounted(stale, counts, latest)
-        redealt = redeal(messages, counts, latest)
-        return rebase_messages(store, redealt, latest, rebaser, headroom, checked_id, redeal)
+        if reassign_by_count is None:
+            raise _bucket_count_conflict(stale, counts, latest)
+        reassigned = reassign_by_count(messages, counts, latest)
+        return rebase_messages(store, reassigned, latest, rebaser, headroom, checked_id, reassign_by_count)
     floors = _floors(added)
     moved = [
         message
         for message in stale
         if min(file.min_sequence for file in message.data.new_files) <= floors.get(_bucket(message), -1)
     ]
-    if not moved:
-        return tuple(messages)
-    if rebaser is None:
-        raise CommitConflictError(
-            "another commit reached the bucket first, and its rows would win over these",
-            code="sequence-moved",
-            bucket=moved[0].bucket,
-            base_snapshot_id=moved[0].base_snapshot_id,
-            snapshot_id=latest.id,
-            hint="write the rows again on the newest snapshot",
-        )
-    wanted = {_bucket(message): floors[_bucket(message)] + headroom for message in moved}
-    rewritten = iter(rebaser.rebase(moved, wanted, base_snapshot_id=latest.id))
-    places = {id(message) for message in moved}
-    return tuple(next(rewritten) if id(message) in places else message for message in messages)
+    rewritten: dict[int, CommitMessage] = {}
+    if moved:
+        if rebaser is None:
+            raise CommitConflictError(
+                "another commit reached the bucket first, and its rows would count as newer than these",
+                code="sequence-moved",
+                bucket=moved[0].bucket,
+                base_snapshot_id=moved[0].base_snapshot_id,
+                snapshot_id=latest.id,
+                hint="write the rows again on the newest snapshot",
+            )
+        wanted = {_bucket(message): floors[_bucket(message)] + headroom for message in moved}
+        made = rebaser.rebase(moved, wanted, base_snapshot_id=latest.id)
+        rewritten = {id(message): new for message, new in zip(moved, made, strict=True)}
+    for message in _find_skipping(stale, added):
+        plain = replace(message, compact=CompactIncrement(), base_snapshot_id=latest.id)
+        rewritten.setdefault(id(message), plain)
+    return tuple(rewritten.get(id(message), message) for message in messages)
+
+
+def drop_doubtful_compactions(messages: Sequence[CommitMessage], written: Snapshot) -> tuple[CommitMessage, ...]:
+    """Leave out compactions of new files that may have skipped a commit between their base and `written`.
+
+    `written` published the new files. What an attempt left out that did not end well is not known any more.
+    """
+    return tuple(
+        replace(message, compact=CompactIncrement())
+        if message.compacts_new_files and message.base_snapshot_id != written.id - 1
+        else message
+        for message in messages
+    )
+
+
+def _find_skipping(stale: Sequence[CommitMessage], added: pa.Table) -> list[CommitMessage]:
+    """The messages whose compaction read new files, but not all level-0 files that other commits added before them."""
+    compacting = [message for message in stale if message.compacts_new_files]
+    if not compacting:
+        return []
+    level0 = added.filter(pc.equal(added.column("level"), 0))
+    columns = (level0.column(name).to_pylist() for name in ("partition", "bucket", "file_name"))
+    names: defaultdict[Bucket, set[str]] = defaultdict(set)
+    for partition, bucket, name in zip(*columns, strict=True):
+        names[partition, bucket].add(name)
+    return [each for each in compacting if names[_bucket(each)] - {file.file_name for file in each.compact.before}]
 
 
 def _bucket(message: CommitMessage) -> Bucket:
@@ -138,22 +177,20 @@ def _bucket(message: CommitMessage) -> Bucket:
 
 
 def _added_since(store: TableStore, partitions: frozenset[bytes], base_id: int, latest: Snapshot) -> pa.Table:
-    """The files that commits after the base brought to partitions, in the order of the commits."""
+    """The files that commits after the base added to partitions, in the order of the commits."""
     chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
-    since = [snapshot for _, snapshot in store.snapshots.walk(base_id + 1, latest.id)]
-    if any(snapshot is None for snapshot in since):
-        # One of them has expired: the live files of the partitions tell the same, only at a higher price.
+    since = tuple(commits_since(store, base_id, latest.id))
+    if any(later.snapshot is None for later in since):
+        # One of them has expired: the live files of the partitions show the same, but cost more to read.
         metas = data_manifests(store.manifests, latest)
         entries = live_entries(store.manifests, metas, partitions=chosen, columns=_COLUMNS)
     else:
-        found = [delta_manifests(store.manifests, snapshot) for snapshot in since if snapshot]
-        tables = [read_changes(store.manifests, metas, partitions=chosen, columns=_COLUMNS) for metas in found]
-        entries = pa.concat_tables(tables)
+        entries = pa.concat_tables(later.read_entries(partitions=chosen, columns=_COLUMNS) for later in since)
     return entries.filter(pc.equal(entries.column("kind"), ADD))
 
 
 def _new_counts(stale: Sequence[CommitMessage], added: pa.Table) -> dict[bytes, int]:
-    """The partitions of messages that have another number of buckets by now, and that number."""
+    """The partitions of messages that now have another number of buckets, and that number."""
     fixed = added.filter(pc.greater(added.column("total_buckets"), 0))
     grouped = fixed.group_by("partition", use_threads=False).aggregate([("total_buckets", "last")])
     pairs = zip(grouped.column("partition").to_pylist(), grouped.column("total_buckets_last").to_pylist(), strict=True)
@@ -165,10 +202,12 @@ def _new_counts(stale: Sequence[CommitMessage], added: pa.Table) -> dict[bytes, 
     }
 
 
-def _recounted(stale: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot) -> CommitConflictError:
+def _bucket_count_conflict(
+    stale: Sequence[CommitMessage], counts: Mapping[bytes, int], latest: Snapshot
+) -> CommitConflictError:
     first = next(each for each in stale if each.partition in counts)
     return CommitConflictError(
-        "partition got another number of buckets while its rows were written",
+        "number of buckets of the partition changed while its rows were written",
         code="bucket-count",
         previous=first.total_buckets,
         new=counts[first.partition],
@@ -178,7 +217,7 @@ def _recounted(stale: Sequence[CommitMessage], counts: Mapping[bytes, int], late
 
 
 def _floors(added: pa.Table) -> dict[Bucket, int]:
-    """The greatest sequence number that files brought to each bucket."""
+    """The greatest sequence number of added files in each bucket."""
     grouped = added.group_by(["partition", "bucket"], use_threads=False).aggregate([("max_sequence", "max")])
     columns = (grouped.column(name).to_pylist() for name in ("partition", "bucket", "max_sequence_max"))
     return {(partition, bucket): top for partition, bucket, top in zip(*columns, strict=True)}

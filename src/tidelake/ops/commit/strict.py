@@ -1,4 +1,4 @@
-"""Strict mode: fail instead of overwriting what others committed since a snapshot known to be safe."""
+"""Strict mode: refuse to replace what others committed since a snapshot that the user names as safe."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError
 from tidelake.ops.commit.changes import Changes
+from tidelake.ops.commit.since import LaterCommit, commits_since
 from tidelake.ops.scan.partitions import PartitionSet
-from tidelake.ops.scan.plan import delta_manifests, read_changes
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.store.table_store import TableStore
 
 
 def check_strict(
     store: TableStore, changes: Changes, kind: CommitKind, *, user: str, last_safe: int, latest: Snapshot
 ) -> None:
-    """Look at every snapshot of others after the safe one.
+    """Check every snapshot of other users after the safe one.
 
     Raises:
         CommitConflictError: one of them changed a partition that this commit changes.
-        NotFoundError: one of them has expired, so that nobody can tell.
+        NotFoundError: one of them has expired, so its changes are unknown.
     """
     partitions = PartitionSet(changes.partitions(), tuple(store.schema.partition_types))
-    for snapshot_id in range(last_safe + 1, latest.id + 1):
-        snapshot = store.snapshots.get(snapshot_id)
-        if snapshot.commit_user == user:
+    for later in commits_since(store, last_safe, latest.id):
+        snapshot = later.require()
+        if later.is_by(user):
             continue
-        if _touches(store, snapshot, kind, partitions):
+        if _touches(later, snapshot, kind, partitions):
             raise CommitConflictError(
                 "strict mode: another job changed the same partitions",
                 code="strict-mode",
@@ -34,24 +34,19 @@ def check_strict(
                 commit_kind=snapshot.commit_kind.value,
                 base_user=snapshot.commit_user,
                 commit_user=user,
-                hint="read the table again from that snapshot and redo the work",
+                hint="read the table again at that snapshot and redo the work",
             )
 
 
-def _touches(store: TableStore, snapshot: Snapshot, kind: CommitKind, partitions: PartitionSet) -> bool:
+def _touches(later: LaterCommit, snapshot: Snapshot, kind: CommitKind, partitions: PartitionSet) -> bool:
     replaced = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
     appended = snapshot.commit_kind is CommitKind.APPEND and kind is CommitKind.OVERWRITE
     if not replaced and not appended:
         return False
-    entries = read_changes(
-        store.manifests,
-        delta_manifests(store.manifests, snapshot),
-        partitions=partitions,
-        columns=("kind", "partition", "bucket"),
-    )
+    entries = later.read_entries(partitions=partitions, columns=("kind", "partition", "bucket"))
     if appended:
         return bool(pc.any(pc.greater_equal(entries.column("bucket"), 0)).as_py())
-    return entries.num_rows > 0 or _index_touched(store, snapshot, partitions)
+    return entries.num_rows > 0 or _index_touched(later.store, snapshot, partitions)
 
 
 def _index_touched(store: TableStore, snapshot: Snapshot, partitions: PartitionSet) -> bool:

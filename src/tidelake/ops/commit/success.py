@@ -8,8 +8,8 @@ from contextlib import suppress
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.io.clock import Clock
 from tidelake.io.fileio import FileIO
+from tidelake.spec.documents.success import Success, mark_success, success_from_json, success_to_json
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.success import Success, mark_success, success_from_json, success_to_json
 
 
 def mark_done(io: FileIO, layout: TableLayout, partition_paths: Iterable[str], clock: Clock) -> list[str]:

@@ -1,8 +1,8 @@
-"""Small files of append tables become fewer, larger ones, and files lose the rows that are marked deleted.
+"""Compaction of append tables: join small files, and rewrite files without their deleted rows.
 
 Planning is pure. Without buckets any small files of a partition may be joined; with buckets the order of rows is
-kept, so only neighbours in write order are. A file with a deletion vector is worth writing anew alone if it is small,
-if much of it is deleted, or if all of the bucket is asked for; its vector goes with it, in the same snapshot.
+kept, so only neighbours in write order are joined. A file with a deletion vector is rewritten even alone if it is
+small, if many of its rows are deleted, or in a full compaction; its vector is removed in the same snapshot.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelake.files.bucket_writer import BucketWriter
+from tidelake.cleanup import undo_on_error
 from tidelake.files.options import FileOptions
+from tidelake.files.write.bucket import BucketWriter
+from tidelake.lsm.options import CompactionOptions
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.split import Split
-from tidelake.options import Affects, OptionGroup, option
+from tidelake.options import Affects, OptionGroup, option, same_option
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
@@ -25,23 +27,21 @@ _MAINTENANCE = (Affects.MAINTENANCE,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendCompactionOptions(OptionGroup):
-    """When files are small and how many make a rewrite worth it."""
+    """Which files are small, and how many of them justify a rewrite."""
 
     min_files: int = option("compaction.min.file-num", 5, doc="Files that are worth joining.", affects=_MAINTENANCE)
-    small_ratio: float = option(
-        "compaction.small-file-ratio", 0.7, doc="A file is small below this share of the target.", affects=_MAINTENANCE
-    )
+    small_ratio: float = same_option(CompactionOptions, "small_file_ratio")
     delete_ratio: float = option(
         "compaction.delete-ratio-threshold",
         0.2,
-        doc="A file of an append table is written anew above this share of deleted rows.",
+        doc="A file of an append table is rewritten above this share of deleted rows.",
         affects=_MAINTENANCE,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Files of one bucket to be read in this order and written anew."""
+    """Files of one bucket to read in this order and to rewrite."""
 
     split: Split
     files: tuple[DataFile, ...]
@@ -72,7 +72,7 @@ def plan_rewrites(
 
 
 def _due(split: Split, options: AppendCompactionOptions, *, target_bytes: int, full: bool) -> frozenset[str]:
-    """Names of the files with deletion vectors that are worth writing anew, alone if need be."""
+    """Names of the files with deletion vectors to rewrite, even alone."""
     found = set()
     for file in split.files:
         vector = split.vectors.get(file.file_name)
@@ -144,12 +144,12 @@ def _pick_ordered(
         elif sum(each.file_size for each in window) >= 2 * target_bytes:
             window = window[1:]
     taken = {file.file_name for group in groups for file in group}
-    # A file alone keeps its place among the others: its rows keep their sequence numbers.
+    # A file that is rewritten alone keeps its sequence numbers, so the order among the files does not change.
     return groups + [[file] for file in ordered if file.file_name in due - taken]
 
 
 def run_rewrite(store: TableStore, paths: DataPaths, rewrite: Rewrite, files: FileOptions) -> CommitMessage:
-    """Write the rows of the files anew, in order; the message replaces the files by the new ones.
+    """Rewrite the rows of the files in order; the message replaces the files by the new ones.
 
     Raises:
         FormatError: a file is missing or damaged; nothing is left behind.
@@ -157,15 +157,12 @@ def run_rewrite(store: TableStore, paths: DataPaths, rewrite: Rewrite, files: Fi
     schema, split = store.schema, rewrite.split
     writer = BucketWriter(store.env, paths.bucket(split.partition, split.bucket), schema, files)
     request = ReadRequest(schema=schema, columns=tuple(field.name for field in schema.fields))
-    try:
+    with undo_on_error(writer.abort):
         for file in rewrite.files:
             for batch in read_data_file(store, split, file, request):
                 writer.write(batch)
         first = min(file.min_sequence for file in rewrite.files)
         after = writer.close(sequence=first, source=FileSource.COMPACT)
-    except BaseException:
-        writer.abort()
-        raise
     return CommitMessage(
         partition=split.partition,
         bucket=split.bucket,

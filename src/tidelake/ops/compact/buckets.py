@@ -1,6 +1,7 @@
-"""The buckets that a rewrite of files looks at: those of the chosen partitions, each with all its live files.
+"""Choose the buckets that a rewrite looks at: those of the chosen partitions, each with all its live files.
 
-Invariant: a bucket is looked at whole or not at all, because leaving out a file would bring back what it hides.
+Invariant: a bucket is looked at whole or not at all. Without one of its files, older versions of the keys in that file
+would come back.
 """
 
 from __future__ import annotations
@@ -17,64 +18,45 @@ from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedE
 from tidelake.expr.tree import And, Or, Predicate
 from tidelake.io.clock import local_time_ms
 from tidelake.ops.commit.overwrite import equals
-from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.context import TableContext
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.ops.scan.planner import refuse_unreadable
 from tidelake.ops.scan.split import Split, bucket_splits
-from tidelake.ops.scan.vectors import snapshot_vectors
-from tidelake.options import Affects, OptionGroup, option
-from tidelake.spec.manifest import empty_entries
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.store.paths import DataPaths
-from tidelake.store.table_store import TableStore
+from tidelake.options import Affects, OptionGroup, TableOptions, option
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.manifest import empty_entries
+from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
 
-Place = tuple[bytes, int]
-"""A partition and a bucket of it."""
 _BUCKETS_MAX: Final = 1 << 16
-"""Numbers of one range: a slip of the finger must not fill the memory."""
+"""Numbers of one range such as `0-5`, so that a typing error does not fill the memory."""
 _RANGE: Final = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A table whose files are written anew: its documents, and how its files look."""
-
-    name: str
-    store: TableStore
-    paths: DataPaths
-    options: Mapping[str, str]
-    thin: bool = False
-    """Whether data files leave out the key columns that the columns of the table repeat."""
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether the table has a primary key."""
-        return bool(self.store.schema.primary_keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredPartitionOptions(OptionGroup):
-    """Whether partitions past their time are left alone."""
+    """Whether compaction skips expired partitions."""
 
     skip: bool = option(
         "compaction.skip-expired-partitions",
         False,
-        doc="Leave partitions past their time alone; refused, since none expires yet.",
+        doc="Skip expired partitions; refused, because partitions do not expire yet.",
         affects=(Affects.MAINTENANCE,),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which buckets: of these partitions, with these numbers, of partitions that nobody wrote to for so long."""
+    """Which buckets: of these partitions, with these numbers, of partitions without a write for `idle_ms`."""
 
     partitions: PartitionFilter = EVERY_PARTITION
     buckets: frozenset[int] | None = None
     idle_ms: int | None = None
-    places: frozenset[Place] | None = None
-    """Exactly these buckets, of those that the rest chooses."""
+    places: frozenset[PartitionBucket] | None = None
+    """Only these of the buckets that the other fields choose."""
 
 
 EVERYTHING: Final = Choice()
@@ -83,10 +65,10 @@ EVERYTHING: Final = Choice()
 def choose_partitions(
     schema: Schema, where: Predicate | None, partitions: Sequence[Mapping[str, object]] | None
 ) -> PartitionFilter:
-    """The partitions that a condition keeps, or those that specifications such as `{"dt": "…"}` name, also in part.
+    """A filter from a condition, or from specifications such as `{"dt": "…"}`, which may leave columns out.
 
     Raises:
-        InvalidInputError: both are given, or a column is no partition column.
+        InvalidInputError: both are given, or a column is not a partition column.
     """
     if where is not None and partitions is not None:
         raise InvalidInputError("partitions are chosen twice", hint="give either where= or partitions=")
@@ -94,7 +76,7 @@ def choose_partitions(
         given = [partitions] if isinstance(partitions, Mapping) else list(partitions)
         if not all(isinstance(each, Mapping) for each in given):
             raise InvalidInputError(
-                "partition is no mapping", got=repr(partitions)[:100], hint='write [{"column": value}]'
+                "partition is not a mapping", got=repr(partitions)[:100], hint='write [{"column": value}]'
             )
         where = Or(tuple(And(tuple(equals(name, value) for name, value in each.items())) for each in given))
     if where is None:
@@ -102,29 +84,29 @@ def choose_partitions(
     other = where.columns() - set(schema.partition_keys)
     if other:
         raise InvalidInputError(
-            "whole partitions are chosen, and the condition looks at another column",
+            "condition uses a column that is not a partition column",
             column=min(other),
             hint=f"use {', '.join(schema.partition_keys) or 'no condition: the table has no partitions'}",
         )
     return PartitionPredicate(where, tuple(schema.partition_keys), tuple(schema.partition_types))
 
 
-def choose_buckets(given: Iterable[int] | str | None, options: Mapping[str, str]) -> frozenset[int] | None:
+def choose_buckets(given: Iterable[int] | str | None, options: TableOptions) -> frozenset[int] | None:
     """Bucket numbers, also as a text such as `0,2-5`; None chooses all.
 
     Raises:
-        InvalidInputError: a number is none, or the table has no fixed buckets, whose numbers alone mean something.
+        InvalidInputError: the numbers cannot be parsed, or the table has no fixed buckets.
     """
     if given is None:
         return None
     numbers = _numbers(given) if isinstance(given, str) else frozenset(given)
     if not numbers or any(not _is_number(each) for each in numbers):
         raise InvalidInputError(
-            "bucket numbers cannot be understood", buckets=repr(given)[:100], hint='write [0, 2] or "0,2-5"'
+            "bucket numbers cannot be parsed", buckets=repr(given)[:100], hint='write [0, 2] or "0,2-5"'
         )
-    if BucketOptions.parse(options).bucket <= 0:
+    if options.of(BucketOptions).bucket <= 0:
         raise InvalidInputError(
-            "buckets are chosen by number only where their number is fixed",
+            "buckets can be chosen by number only in tables with fixed buckets",
             option="bucket",
             value=options.get("bucket", "-1"),
             hint="choose partitions instead",
@@ -150,71 +132,83 @@ def _numbers(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def live_buckets(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None, list[Split]]:
-    """The newest snapshot and the chosen buckets of it; rows that wait for a bucket are in none.
+def live_buckets(context: TableContext, choice: Choice = EVERYTHING) -> tuple[Snapshot | None, list[Split]]:
+    """The newest snapshot and its chosen buckets; staged rows are in none of them.
 
     Raises:
-        CommitConflictError: the table has rows of a newer schema than the job's: written anew they would lose columns.
+        CommitConflictError: the table has rows of a newer schema than the job's; a rewrite would drop their columns.
         UnsupportedError: an option is not honoured.
     """
-    snapshot, entries = chosen_entries(job, choice)
+    _refuse_skipping(context)
+    return context.store.snapshots.on_newest(lambda snapshot: _live_splits(context, choice, snapshot))
+
+
+def _live_splits(
+    context: TableContext, choice: Choice, snapshot: Snapshot | None
+) -> tuple[Snapshot | None, list[Split]]:
+    """The buckets at one snapshot. Its deletion vectors expire with its files, so they are read under the same hold."""
+    _, entries = _live_entries(context, choice, snapshot)
     if snapshot is None:
         return None, []
     real = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-    splits = bucket_splits(real, snapshot.id, job.paths, snapshot_vectors(job.store.manifests, snapshot))
+    splits = bucket_splits(real, snapshot.id, context.paths, snapshot_vectors(context.store.manifests, snapshot))
     if choice.places is not None:
         splits = [split for split in splits if (split.partition, split.bucket) in choice.places]
     return snapshot, splits
 
 
-def chosen_entries(job: Job, choice: Choice = EVERYTHING) -> tuple[Snapshot | None, pa.Table]:
-    """The newest snapshot and the live files of what is chosen, rows that wait for a bucket among them.
+def chosen_entries(context: TableContext, choice: Choice = EVERYTHING) -> tuple[Snapshot | None, pa.Table]:
+    """The newest snapshot and the chosen live files, those with staged rows included.
 
     Raises:
-        CommitConflictError: the table has rows of a newer schema than the job's: written anew they would lose columns.
+        CommitConflictError: the table has rows of a newer schema than the job's; a rewrite would drop their columns.
         UnsupportedError: an option is not honoured.
     """
-    if ExpiredPartitionOptions.parse(job.options).skip and "partition.expiration-time" in job.options:
+    _refuse_skipping(context)
+    return context.store.snapshots.on_newest(lambda snapshot: _live_entries(context, choice, snapshot))
+
+
+def _refuse_skipping(context: TableContext) -> None:
+    if context.options.of(ExpiredPartitionOptions).skip and "partition.expiration-time" in context.options:
         raise UnsupportedError(
-            "partitions do not expire yet, so none can be left alone for it",
+            "expired partitions cannot be skipped, because partitions do not expire yet",
             option="compaction.skip-expired-partitions",
             hint="choose partitions, or unset the option for this use",
         )
-    return job.store.snapshots.on_newest(lambda snapshot: _live_entries(job, choice, snapshot))
 
 
-def _live_entries(job: Job, choice: Choice, snapshot: Snapshot | None) -> tuple[Snapshot | None, pa.Table]:
-    store = job.store
+def _live_entries(context: TableContext, choice: Choice, snapshot: Snapshot | None) -> tuple[Snapshot | None, pa.Table]:
+    store = context.store
     if snapshot is None:
         store.refuse_dropped()
         return None, empty_entries()
     entries = live_entries(
-        store.manifests, data_manifests(store.manifests, snapshot), partitions=_pruned(choice, store.schema)
+        store.manifests, data_manifests(store.manifests, snapshot), partitions=_partition_filter(choice, store.schema)
     )
     refuse_unreadable(store, snapshot, entries)
-    refuse_newer(job, pc.max(entries.column("schema_id")).as_py() or 0)
+    refuse_newer(context, pc.max(entries.column("schema_id")).as_py() or 0)
     return snapshot, entries.filter(_mask(entries, choice, local_time_ms(store.env.clock)))
 
 
-def refuse_newer(job: Job, schema_id: int) -> None:
-    """A rewrite with an older schema would drop the columns that rows got since.
+def refuse_newer(context: TableContext, schema_id: int) -> None:
+    """Refuse rows of a newer schema: a rewrite with the older one would drop the columns added since.
 
     Raises:
         CommitConflictError: the schema is newer than the job's.
     """
-    known = job.store.schema.id
+    known = context.store.schema.id
     if schema_id > known:
         raise CommitConflictError(
             "table has rows of a newer schema than this job knows",
             code="schema-changed",
-            table=job.name,
+            table=context.name,
             known=known,
             found=schema_id,
-            hint="open the table anew and try again",
+            hint="open the table again and retry",
         )
 
 
-def _pruned(choice: Choice, schema: Schema) -> PartitionFilter:
+def _partition_filter(choice: Choice, schema: Schema) -> PartitionFilter:
     if choice.places is None:
         return choice.partitions
     return PartitionSet(frozenset(partition for partition, _ in choice.places), tuple(schema.partition_types))

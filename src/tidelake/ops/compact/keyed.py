@@ -1,23 +1,24 @@
-"""Compaction of one bucket of a primary-key table: what was picked is merged to a lower level, or only moved there.
+"""Compaction of one bucket of a primary-key table: merge the picked files to the output level, or upgrade them.
 
-What a table asks of its compactions beside that is told by `watching`: older versions from below the output level are
-folded in or marked as deleted, and what changed is written to changelog files. Rows past their record-level expiry are
-not read at all.
+`changelog` plans what else the table needs: older versions from below the output level are merged in or get a deletion
+vector, and changes are written to changelog files. Rows past their record-level expiry are dropped.
 
-New files belong to nobody until their message is committed. A file that is only moved keeps its name, in what was
-before and in what comes after; nothing here ever deletes it.
+No snapshot refers to the new files until their message is committed. An upgraded file keeps its name, and is listed
+both as deleted and as new; nothing here deletes it from storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.files.keyed import KeyedWriter
+from tidelake.cleanup import undo_on_error
 from tidelake.files.options import FileOptions
+from tidelake.files.read.request import Delivery
+from tidelake.files.write.keyed import KeyedWriter
 from tidelake.lsm.engines.build import MergeOptions
 from tidelake.lsm.files import RunFile
 from tidelake.lsm.kernel import Watch
@@ -28,21 +29,22 @@ from tidelake.lsm.record_expiry import RecordExpiry, expiry_for
 from tidelake.lsm.rewrite import Rewrite, Step, Upgrade, plan_steps
 from tidelake.lsm.sections import Section
 from tidelake.ops.commit.messages import CompactIncrement
-from tidelake.ops.compact.marks import BucketVectors, Marks, vectors_in
-from tidelake.ops.compact.vectors import NO_UPDATE, IndexUpdate, run_update
-from tidelake.ops.compact.watching import Watching, watch_compaction
+from tidelake.ops.compact.changelog import ChangelogPlan, plan_lookup_and_changelog
 from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.read.keyed import BATCH_ROWS, Merging, merge_section, watch_section
+from tidelake.ops.read.keyed import BATCH_ROWS, MergeRequest, Merging, merge_section, watch_section
 from tidelake.ops.scan.split import Split
+from tidelake.ops.vectors.bucket_vectors import BucketVectors, DeletedPositions, vectors_in
+from tidelake.ops.vectors.index_files import NO_UPDATE, IndexUpdate, write_index_files
+from tidelake.options import TableOptions
 from tidelake.spec.data_file import FileSource
-from tidelake.spec.index_manifest import IndexFile
-from tidelake.spec.stats_evolution import bounds_under
+from tidelake.spec.manifests.index_manifest import IndexFile
+from tidelake.spec.stats.stats_evolution import bounds_under
+from tidelake.store.deletion_vectors import VectorOptions
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
-from tidelake.store.vectors import VectorOptions
 
 Change = Callable[[pa.Table], pa.Table]
-"""Makes rows of others, fewer or changed."""
+"""Drops or changes rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,17 @@ class Bucket:
 
     store: TableStore
     split: Split
-    """Where its files lie, and their deletion vectors; the files of the split itself do not matter."""
+    """The paths of its files, and their deletion vectors; the split's own list of files is not used."""
     merging: Merging
     files: FileOptions
     options: CompactionOptions
-    thin: bool = False
-    tells: bool = True
-    """Whether changes are told, where the table has them told at all: nobody is told of what an overwrite does."""
+    reports_changes: bool = True
+    """Whether changes go to changelog files, if the table has a changelog; False for an overwrite."""
     vectors: BucketVectors | None = None
-    """Where the vectors of its files are kept; None where neither it has any nor the table wants any."""
+    """Where its deletion vectors are stored; None if it has none and the table does not use them."""
 
     def after(self, increment: CompactIncrement) -> Bucket:
-        """The bucket with the deletion vectors that a compaction of it left."""
+        """The bucket with its deletion vectors after a compaction."""
         if self.vectors is None or not (increment.new_index_files or increment.deleted_index_files):
             return self
         vectors = replace(self.vectors, indexes=increment.new_index_files)
@@ -70,7 +71,7 @@ class Bucket:
 
 
 def with_vectors(bucket: Bucket) -> Bucket:
-    """A bucket whose rows are read with the vectors that its index files hold."""
+    """The bucket, whose rows are now read with the deletion vectors of its index files."""
     known, split = bucket.vectors, bucket.split
     if known is None:
         return bucket
@@ -78,15 +79,13 @@ def with_vectors(bucket: Bucket) -> Bucket:
     return replace(bucket, split=replace(split, vectors=found))
 
 
-def bucket_vectors(
-    paths: DataPaths, options: Mapping[str, str], indexes: tuple[IndexFile, ...]
-) -> BucketVectors | None:
-    """Where a bucket with these index files keeps its vectors, if it needs any.
+def bucket_vectors(paths: DataPaths, options: TableOptions, indexes: tuple[IndexFile, ...]) -> BucketVectors | None:
+    """Where a bucket with these index files stores its deletion vectors, if it needs any.
 
     Raises:
         InvalidInputError: an option is wrong.
     """
-    wanted = VectorOptions.parse(options)
+    wanted = options.of(VectorOptions)
     return BucketVectors(paths, wanted, indexes) if wanted.enabled or indexes else None
 
 
@@ -96,9 +95,9 @@ def pick(
     """The compaction that is due at a local wall-clock time.
 
     Raises:
-        InvalidInputError: rows expire by a column that tells no time.
+        InvalidInputError: rows expire by a column that has no time.
     """
-    merge = MergeOptions.parse(bucket.merging.options)
+    merge = bucket.merging.options.of(MergeOptions)
     if full:
         chosen = plan_full_compaction(
             levels,
@@ -119,10 +118,10 @@ def pick(
 
 
 def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
-    """The names of files that hold rows past their record-level expiry, as far as their statistics tell.
+    """The names of files that hold rows past their record-level expiry, as far as their statistics show.
 
     Raises:
-        InvalidInputError: rows expire by a column that tells no time.
+        InvalidInputError: rows expire by a column that has no time.
     """
     expiry = expiry_for(bucket.merging.schema, bucket.merging.options)
     if expiry is None or not files:
@@ -141,40 +140,44 @@ def expired_files(bucket: Bucket, files: Sequence[RunFile]) -> frozenset[str]:
             read_fields=schema.fields,
             wanted=[expiry.field.name],
         )
-        past = expiry.expired(found[expiry.field.name].min, now_ms)
+        past = expiry.mask_expired(found[expiry.field.name].min, now_ms)
         names.update(metas[place].file_name for place in np.flatnonzero(past))
     return frozenset(names)
 
 
 def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tuple[CompactIncrement, Levels]:
-    """Carry a compaction out; what it wrote is removed again if it fails.
+    """Run a compaction; if it fails, the files it wrote are removed.
 
     Raises:
         FormatError: a file is missing or damaged.
         StorageError: the storage failed.
         InvalidInputError: a merge gives a null where the table has none, or rows expire by a column without a time.
     """
-    marks = Marks()
-    watching = watch_compaction(
-        bucket.store, bucket.split, bucket.merging, bucket.files, levels, compaction, marks, tells=bucket.tells
+    deleted = DeletedPositions()
+    changelog_plan = plan_lookup_and_changelog(
+        bucket.store,
+        bucket.split,
+        bucket.merging,
+        bucket.files,
+        levels,
+        compaction,
+        deleted,
+        reports_changes=bucket.reports_changes,
     )
     steps = plan_steps(
         compaction,
         bucket.options,
         max_level=levels.max_level,
         expired=expired_files(bucket, compaction.files),
-        lookup=watching.rules,
-        tells_bottom=watching.tells_bottom,
+        lookup=changelog_plan.rules,
+        reports_bottom=changelog_plan.reports_bottom,
     )
-    work = _Work(bucket, watching, compaction.output_level)
-    try:
+    work = _Work(bucket, changelog_plan, compaction.output_level)
+    with undo_on_error(work.abort):
         for step in steps:
-            work.carry_out(step)
+            work.run_step(step)
         changelog = work.changelog.close()
-        update = _updated_vectors(bucket, work, marks)
-    except BaseException:
-        work.abort()
-        raise
+        update = _updated_vectors(bucket, work, deleted)
     increment = CompactIncrement(
         before=tuple(file.meta for file in work.before),
         after=tuple(file.meta for file in work.after),
@@ -185,18 +188,18 @@ def run_compaction(bucket: Bucket, levels: Levels, compaction: Compaction) -> tu
     return increment, levels.apply(work.before, work.after)
 
 
-def _updated_vectors(bucket: Bucket, work: _Work, marks: Marks) -> IndexUpdate:
-    """Write the vectors of the bucket anew, if any changed: files that were only moved keep theirs."""
+def _updated_vectors(bucket: Bucket, work: _Work, deleted: DeletedPositions) -> IndexUpdate:
+    """Rewrite the deletion vectors of the bucket, if any changed: upgraded files keep theirs."""
     if bucket.vectors is None:
         return NO_UPDATE
     moved = {file.name for file in work.after}
-    return run_update(
+    return write_index_files(
         bucket.store,
         bucket.vectors.paths,
         bucket.vectors.indexes,
         partition=bucket.split.partition,
         bucket=bucket.split.bucket,
-        marked=marks.bitmaps(),
+        marked=deleted.bitmaps(),
         removed={file.name for file in work.before} - moved,
         options=bucket.vectors.options,
         rolled=False,
@@ -204,24 +207,25 @@ def _updated_vectors(bucket: Bucket, work: _Work, marks: Marks) -> IndexUpdate:
 
 
 class _Work:
-    """The steps of one compaction as they are carried out, in key order."""
+    """Runs the steps of one compaction, in key order."""
 
-    def __init__(self, bucket: Bucket, watching: Watching, output_level: int) -> None:
-        self._bucket, self._watching = bucket, watching
-        self._keep = living(bucket)
+    def __init__(self, bucket: Bucket, plan: ChangelogPlan, output_level: int) -> None:
+        self._bucket, self._plan = bucket, plan
+        self._keep = expiry_filter(bucket)
         self.before: list[RunFile] = []
         self.after: list[RunFile] = []
         self.changelog = self._writer(output_level, changelog=True)
         self._writers = [self.changelog]
 
-    def carry_out(self, step: Step) -> None:
+    def run_step(self, step: Step) -> None:
         match step:
             case Upgrade():
-                if step.watched and self._watching.only_marks and self._keep is None:
+                if step.watched and self._plan.only_marks and self._keep is None:
                     self._mark(step.file)
-                elif step.watched and self._watching.reads_moved:
-                    # Rows that are not written are told of as they stay, not as the engine would write them.
-                    watch = replace(self._watching.watch, folds_lone=False)
+                elif step.watched and self._plan.reads_moved:
+                    # Rows that stay in their file are reported as they are stored there: folding a lone row would
+                    # report values that no file holds.
+                    watch = replace(self._plan.watch, folds_lone=False)
                     self._watch(Section(((step.file,),)), watch, None, drop_delete=False)
                 self.before.append(step.file)
                 self.after.append(step.after)
@@ -229,31 +233,28 @@ class _Work:
                 writer = self._writer(step.output_level)
                 self._writers.append(writer)
                 for section in step.sections:
-                    if self._watching.watches(step.files):
-                        self._watch(section, self._watching.watch, writer, drop_delete=step.drop_delete)
+                    if self._plan.watches(step.files):
+                        self._watch(section, self._plan.watch, writer, drop_delete=step.drop_delete)
                     else:
                         self._merge(section, writer, drop_delete=step.drop_delete)
                 self.before += step.files
                 self.after += self._bucket.merging.files(writer.close())
 
     def abort(self) -> None:
-        """Remove everything that was written."""
+        """Remove all files that were written."""
         for writer in self._writers:
             writer.abort()
 
     def _merge(self, section: Section, writer: KeyedWriter, *, drop_delete: bool) -> None:
         bucket = self._bucket
-        for rows in merge_section(
-            bucket.store,
-            bucket.split,
-            section,
-            bucket.merging,
-            bucket.merging.schema.names,
+        versions = MergeRequest(
+            columns=bucket.merging.schema.names,
             ordered=True,
             drop_retracts=drop_delete,
             whole=True,
             keep=self._keep,
-        ):
+        )
+        for rows in merge_section(bucket.store, bucket.split, section, bucket.merging, versions):
             writer.write(rows)
 
     def _watch(self, section: Section, watch: Watch, writer: KeyedWriter | None, *, drop_delete: bool) -> None:
@@ -264,7 +265,7 @@ class _Work:
             section,
             bucket.merging,
             watch,
-            self._watching.ages,
+            self._plan.ages,
             drop_retracts=drop_delete,
             keep=self._keep,
         ):
@@ -274,11 +275,15 @@ class _Work:
                 self.changelog.write(reduced.changes)
 
     def _mark(self, file: RunFile) -> None:
-        """Look up the keys of a file that is only moved, for the rows that it supersedes."""
-        bucket, below = self._bucket, self._watching.watch.below
+        """Look up the keys of an upgraded file, so that the rows they supersede get into the deletion vectors."""
+        bucket, below = self._bucket, self._plan.watch.below
         assert below is not None
-        keys = ReadRequest(schema=bucket.merging.schema, columns=bucket.merging.schema.trimmed_primary_keys)
-        for batch in read_data_file(bucket.store, bucket.split, file.meta, keys, batch_rows=BATCH_ROWS):
+        keys = ReadRequest(
+            schema=bucket.merging.schema,
+            columns=bucket.merging.schema.trimmed_primary_keys,
+            delivery=Delivery(batch_rows=BATCH_ROWS),
+        )
+        for batch in read_data_file(bucket.store, bucket.split, file.meta, keys):
             below.find(pa.Table.from_batches([batch]))
 
     def _writer(self, level: int, *, changelog: bool = False) -> KeyedWriter:
@@ -290,19 +295,18 @@ class _Work:
             bucket.files,
             level=level,
             source=FileSource.APPEND if changelog else FileSource.COMPACT,
-            thin=bucket.thin,
             changelog=changelog,
         )
 
 
-def living(bucket: Bucket) -> Change | None:
-    """What drops rows past their record-level expiry, now; None where rows do not expire.
+def expiry_filter(bucket: Bucket) -> Change | None:
+    """A function that drops rows past their record-level expiry; None if rows do not expire.
 
     Raises:
-        InvalidInputError: rows expire by a column that tells no time.
+        InvalidInputError: rows expire by a column that has no time.
     """
     expiry: RecordExpiry | None = expiry_for(bucket.merging.schema, bucket.merging.options)
     if expiry is None:
         return None
     chosen, now_ms = expiry, bucket.store.env.clock.now_ms()
-    return lambda rows: chosen.living(rows, now_ms)
+    return lambda rows: chosen.drop_expired(rows, now_ms)

@@ -1,35 +1,31 @@
-"""Publishing compactions, and what becomes of those that another job overtook.
+"""Publish compactions, and drop those that another job overtook.
 
-A compaction replaces the files it read. If another job took one of them first, the rewritten rows may be stale: its new
-files are removed and the bucket is planned again. Invariant: a file is removed here only when it is certain that no
-snapshot names it, and no row is ever lost by a conflict, since what a compaction read stays until it is published.
+A compaction replaces the files it read. If another job replaced one of them first, the rewritten rows may be stale: the
+new files are removed and the bucket is planned again. Invariant: a file is removed here only when it is certain that no
+snapshot refers to it. A conflict never loses a row, because the files that a compaction read stay live until it is
+published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import (
     CommitConflictError,
-    StorageError,
 )
-from tidelake.ops.commit.abort import plan_abort
+from tidelake.ops.commit.abort import remove_files
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable
-from tidelake.ops.compact.buckets import Job, Place
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.snapshot import Snapshot
-
-_OVERTAKEN: Final = frozenset({"file-deleted", "file-conflict", "index-conflict", "key-range", "bucket-count"})
-"""Conflicts that a fresh plan solves."""
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.rows.bucket import PartitionBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +33,16 @@ class Published:
     """What was committed, and the buckets whose compaction another job overtook, with the conflict."""
 
     result: CommitResult = field(default_factory=CommitResult)
-    lost: frozenset[Place] = frozenset()
+    lost: frozenset[PartitionBucket] = frozenset()
     conflict: CommitConflictError | None = None
 
 
-def publish_compactions(job: Job, committer: Committer, messages: Sequence[CommitMessage]) -> Published:
+def publish_compactions(context: TableContext, committer: Committer, messages: Sequence[CommitMessage]) -> Published:
     """Commit compactions of several buckets as one COMPACT snapshot, without those that were overtaken.
 
     Raises:
         CommitConflictError: a conflict that a fresh plan would not solve; the new files are removed.
-        CommitUnknownError: the storage did not tell whether the snapshot is there; nothing is removed.
+        CommitUnknownError: the storage did not answer whether the snapshot is there; nothing is removed.
         StorageError: the storage failed; the new files are removed as far as it lets us.
     """
     if not messages:
@@ -54,23 +50,23 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
     try:
         return Published(committer.commit(Committable(messages=tuple(messages))))
     except CommitConflictError as conflict:
-        if conflict.code not in _OVERTAKEN:
-            remove_files(job, messages)
+        if not conflict.replannable:
+            remove_files(context, messages)
             raise
-        there = still_there(job, [(each.partition, each.bucket, each.compact.before) for each in messages])
-        # The messages of a bucket share its deletion vectors: one that is stale makes all of them so.
+        there = still_there(context, [(each.partition, each.bucket, each.compact.before) for each in messages])
+        # The messages of a bucket share its deletion vectors: if one message is stale, all of them are.
         shared = {(each.partition, each.bucket) for each in messages if each.compact.deleted_index_files}
         stale = {(each.partition, each.bucket) for each, stands in zip(messages, there, strict=True) if not stands}
         there = [
             stands and (each.partition, each.bucket) not in shared & stale
             for each, stands in zip(messages, there, strict=True)
         ]
-        if all(there):  # all files are where they were, and still it does not fit: it may be any of the buckets
+        if all(there):  # all files are still live, so the conflict may be in any of the buckets
             there = [False] * len(messages)
         kept = [message for message, stands in zip(messages, there, strict=True) if stands]
         lost = [message for message, stands in zip(messages, there, strict=True) if not stands]
-        remove_files(job, lost)
-        rest = publish_compactions(job, committer, kept)
+        remove_files(context, lost)
+        rest = publish_compactions(context, committer, kept)
         places = frozenset((message.partition, message.bucket) for message in lost)
         return replace(rest, lost=rest.lost | places, conflict=conflict)
     except BaseException:
@@ -78,9 +74,9 @@ def publish_compactions(job: Job, committer: Committer, messages: Sequence[Commi
         raise
 
 
-def still_there(job: Job, inputs: Sequence[tuple[bytes, int, Sequence[DataFile]]]) -> list[bool]:
-    """Of each bucket's files, whether all of them are live on their levels in the newest snapshot."""
-    store = job.store
+def still_there(context: TableContext, inputs: Sequence[tuple[bytes, int, Sequence[DataFile]]]) -> list[bool]:
+    """For each bucket, whether all of its files are live on their levels in the newest snapshot."""
+    store = context.store
     partitions = PartitionSet(frozenset(row for row, *_ in inputs), tuple(store.schema.partition_types))
     columns = ("partition", "bucket", "level", "file_name")
 
@@ -98,14 +94,3 @@ def still_there(job: Job, inputs: Sequence[tuple[bytes, int, Sequence[DataFile]]
         all((partition, bucket, file.level, file.file_name) in there for file in files)
         for partition, bucket, files in inputs
     ]
-
-
-def remove_files(job: Job, messages: Iterable[CommitMessage]) -> None:
-    """Remove the new files of messages that were certainly not published, as far as the storage lets us."""
-
-    def path_of(partition: bytes, bucket: int, name: str) -> str:
-        return job.store.layout.data_path(job.paths.partition(partition), bucket, name)
-
-    for path in plan_abort(tuple(messages), path_of, job.paths.index):
-        with suppress(StorageError):  # found by orphan cleaning
-            job.store.env.io.delete(path)

@@ -1,6 +1,6 @@
-"""Compaction of a table: what is due in the chosen buckets, done and committed as one COMPACT snapshot.
+"""Compaction of a table: compact what is due in the chosen buckets and commit it as one COMPACT snapshot.
 
-Planning reads metadata only. A bucket that another job compacted first is planned again on what is there now; the
+Planning reads metadata only. A bucket that another job compacted first is planned again on the newest snapshot; the
 others are committed as they are.
 """
 
@@ -15,12 +15,14 @@ from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.compact.append import AppendCompactionOptions, Rewrite, plan_rewrites
-from tidelake.ops.compact.buckets import EVERYTHING, Choice, Job, live_buckets
+from tidelake.ops.compact.buckets import EVERYTHING, Choice, live_buckets
 from tidelake.ops.compact.publish import Published, publish_compactions, still_there
-from tidelake.ops.compact.steps import Hands, Progress, Step, run_steps
-from tidelake.ops.compact.vectors import drop_vectors
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
-from tidelake.spec.snapshot import Snapshot
+from tidelake.ops.compact.steps import Progress, Step, StepRunner, run_steps
+from tidelake.ops.context import TableContext
+from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.vectors.index_files import drop_vectors
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.store.snapshots import plan_again
 
 _ROUNDS_MAX: Final = 5
@@ -33,7 +35,7 @@ class CompactionPlan:
 
     rewrites: tuple[Step, ...]
     snapshot: Snapshot | None = None
-    """What it was planned on."""
+    """The snapshot that it was planned on."""
 
     @property
     def files(self) -> int:
@@ -72,69 +74,69 @@ class CompactionPlan:
         return [f"  and {left:,} more"] if left > 0 else []
 
 
-def plan_compaction(job: Job, choice: Choice = EVERYTHING, *, full: bool = False) -> CompactionPlan:
-    """Which files of the newest snapshot a compaction would rewrite.
+def plan_compaction(context: TableContext, choice: Choice = EVERYTHING, *, full: bool = False) -> CompactionPlan:
+    """Plan which files of the newest snapshot a compaction would rewrite.
 
     Raises:
         CommitConflictError: the table has rows of a newer schema than the job's.
-        UnsupportedError: the table's compactions do more than merge, or its rows are marked deleted.
+        UnsupportedError: the table's compactions do more than merge.
     """
-    return plan_again(lambda: _plan(job, choice, full))
+    return plan_again(lambda: _plan(context, choice, full))
 
 
-def _plan(job: Job, choice: Choice, full: bool) -> CompactionPlan:
-    snapshot, buckets = live_buckets(job, choice)
-    if job.is_keyed:
+def _plan(context: TableContext, choice: Choice, full: bool) -> CompactionPlan:
+    snapshot, buckets = live_buckets(context, choice)
+    if context.is_keyed:
         from tidelake.ops.compact.keyed_table import plan_buckets
 
-        return CompactionPlan(plan_buckets(job, buckets, full=full), snapshot)
+        return CompactionPlan(plan_buckets(context, buckets, full=full), snapshot)
     rewrites = plan_rewrites(
         buckets,
-        AppendCompactionOptions.parse(job.options),
-        target_bytes=FileOptions.parse(job.options).target_bytes(primary_key=False),
-        open_file_cost=SplitOptions.parse(job.options).open_file_cost,
-        ordered=BucketOptions.parse(job.options).bucket > 0,
+        context.options.of(AppendCompactionOptions),
+        target_bytes=context.options.of(FileOptions).target_bytes(primary_key=False),
+        open_file_cost=context.options.of(SplitOptions).open_file_cost,
+        ordered=context.options.of(BucketOptions).bucket > 0,
         full=full,
     )
     return CompactionPlan(tuple(rewrites), snapshot)
 
 
 def run_compaction(
-    job: Job,
+    context: TableContext,
     committer: Committer,
     choice: Choice = EVERYTHING,
     *,
     full: bool = False,
-    hands: Hands | None = None,
+    runner: StepRunner | None = None,
     progress: Progress | None = None,
 ) -> CommitResult:
     """Compact what is due and commit it; buckets that another job compacted first are planned again.
 
-    `hands` carry the steps out; without any, the threads of the lake do.
+    `runner` runs the steps; None for the threads of the lake.
 
     Raises:
-        CommitConflictError: another job was faster in one bucket again and again; the rest is committed.
-        CommitUnknownError: the storage did not tell whether the commit is there.
-        FormatError: a file is missing or damaged; nothing is committed and nothing left behind.
+        CommitConflictError: another job compacted a bucket first in every round; the other buckets are committed.
+        CommitUnknownError: the storage did not answer whether the commit is there.
+        FormatError: a file is missing or damaged; nothing is committed, and the new files are removed.
     """
     total, done = CommitResult(), Published()
     for _ in range(_ROUNDS_MAX):
-        plan = plan_compaction(job, choice, full=full)
+        plan = plan_compaction(context, choice, full=full)
         try:
-            messages = run_steps(job, plan.rewrites, hands, progress)
-            if not job.is_keyed:
-                messages = drop_vectors(job, plan.snapshot, messages)
+            messages = run_steps(context, plan.rewrites, runner, progress)
+            if not context.is_keyed:
+                messages = drop_vectors(context, plan.snapshot, messages)
         except (FormatError, NotFoundError):
             inputs = [(each.split.partition, each.split.bucket, each.files) for each in plan.rewrites]
-            if all(still_there(job, inputs)):
+            if all(still_there(context, inputs)):
                 raise
             continue  # another job replaced a file and expired it while it was read
-        done = publish_compactions(job, committer, messages)
+        done = publish_compactions(context, committer, messages)
         total = _both(total, done.result)
         if not done.lost:
             return total
         choice = replace(choice, places=done.lost)
-    raise _overtaken(job, done)
+    raise _overtaken(context, done)
 
 
 def _both(one: CommitResult, other: CommitResult) -> CommitResult:
@@ -145,17 +147,17 @@ def _both(one: CommitResult, other: CommitResult) -> CommitResult:
         files=one.files + other.files,
         bytes=one.bytes + other.bytes,
         attempts=one.attempts + other.attempts,
-        warnings=one.warnings + other.warnings,
+        warnings=tuple(dict.fromkeys(one.warnings + other.warnings)),
     )
 
 
-def _overtaken(job: Job, done: Published) -> CommitConflictError:
+def _overtaken(context: TableContext, done: Published) -> CommitConflictError:
     place = min(done.lost, default=None)
     return CommitConflictError(
-        "another job compacts the same buckets and was faster every time",
+        "another job compacted the same buckets first in every round",
         code="compaction-overtaken",
-        table=job.name,
-        bucket=None if place is None else job.paths.bucket(*place),
+        table=context.name,
+        bucket=None if place is None else context.paths.bucket(*place),
         buckets=len(done.lost) or None,
         rounds=_ROUNDS_MAX,
         cause=None if done.conflict is None else done.conflict.message,

@@ -1,7 +1,7 @@
-"""What is checked of options before they are stored, or used for one read or write.
+"""Checks of options before they are stored, or used for one read or write.
 
-Only what is given now is judged: a table that another writer made with an option of a wrong form opens, is read where
-the option does not matter, and can be repaired.
+Only options that are set now are checked: a table that another writer created with an invalid option can be opened, can
+be read if the option does not matter, and can be repaired.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.options import FORMATS, FileOptions, codec_of
 from tidelake.ops.commit.options import TableShape, check_options, check_shape
 from tidelake.ops.scan.batch import check_read_options
-from tidelake.spec.evolution import doubtful_casts
-from tidelake.spec.option_catalog import check_values, unknown_keys
-from tidelake.spec.option_rules import bool_option, int_option
-from tidelake.spec.option_support import refuse_given
-from tidelake.spec.schema import Schema, schema_violations
+from tidelake.options import TableOptions
+from tidelake.options.capabilities import refuse_given
+from tidelake.options.catalogue import check_values, unknown_keys
+from tidelake.spec.schemas.bucket_mode import derive_bucket_mode
+from tidelake.spec.schemas.evolution import doubtful_casts
+from tidelake.spec.schemas.schema import Schema, schema_violations
+from tidelake.spec.schemas.schema_options import SchemaOptions
+from tidelake.store.paths import PathOptions
 
 _FILE_PREFIXES = ("file.format", "file.compression", "changelog-file.", "parquet.", "orc.", "avro.")
 _SHAPE_KEYS = frozenset({"branch", "partition.end-input-to-done", "partition.mark-done-action"})
@@ -32,82 +35,85 @@ _ENGINES_OF = (
 )
 
 
-def check_given(given: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Check options that are given now, among all that are then in force.
+def check_given(given: Mapping[str, str], options: TableOptions) -> None:
+    """Check options that are set now, together with all that are then in force.
 
     Raises:
-        InvalidInputError: a value is not of the form its key takes, or two options contradict each other.
-        UnsupportedError: an option is not honoured.
+        InvalidInputError: a value has a wrong form, or two options contradict each other.
+        UnsupportedError: an option is not supported.
     """
     check_values(given)
     refuse_given(given)
-    check_options(given)
+    check_options(TableOptions(given))
     if any(key.startswith(_READ_PREFIXES) for key in given):
         check_read_options(options)
     if any(key.startswith(_FILE_PREFIXES) for key in given):
         _check_files(given, options)
 
 
-def _check_files(given: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Refuse formats, codecs and settings of their libraries that no file could be written with."""
-    files = FileOptions.parse({key: text for key, text in options.items() if key.startswith(_FILE_PREFIXES)})
+def _check_files(given: Mapping[str, str], options: TableOptions) -> None:
+    """Refuse formats, codecs and settings of their libraries with which no file can be written."""
+    files = TableOptions({key: text for key, text in options.items() if key.startswith(_FILE_PREFIXES)}).of(FileOptions)
     levels = {*map(int, filter(str.isdecimal, {*files.format_per_level, *files.compression_per_level}))}
     for each in (files, *map(files.for_level, sorted(levels)), files.for_changelog(0)):
         codec_of(each.format, each.compression)
+    mine = TableOptions(given).of(FileOptions)
     for file_format in FORMATS:
-        FileOptions.parse(given).check_library_options(file_format)
+        mine.check_library_options(file_format)
 
 
 def check_table(schema: Schema, branch: str, given: Mapping[str, str]) -> None:
-    """Refuse a table that commits would refuse, for what is given now.
+    """Refuse options that every commit would refuse, if they are set now.
 
     Raises:
-        UnsupportedError: an option names another branch, or asks for what is not done.
+        UnsupportedError: an option names another branch, or is not supported.
     """
     shape = {key: text for key, text in schema.options.items() if key in _SHAPE_KEYS}
     if shape.keys() & given.keys():
-        check_shape(TableShape.parse(shape), branch)
+        check_shape(TableOptions(shape).of(TableShape), branch)
     beside = "index-file-in-data-file-dir"
-    dynamic = bool(schema.primary_keys) and int_option(schema.options, "bucket", default=-1) == -1
-    if {beside, "bucket"} & given.keys() and dynamic and bool_option(schema.options, beside):
+    dynamic = derive_bucket_mode(schema, SchemaOptions.read_leniently(schema.options).bucket).is_dynamic
+    wanted = PathOptions.read_leniently(schema.options).index_beside_data
+    if {beside, "bucket"} & given.keys() and dynamic and wanted:
         raise UnsupportedError(
-            "index files beside data files are not written",
+            "index files in the folder of data files are not supported with dynamic buckets",
             code="option-unsupported",
             option=beside,
-            hint="leave it out, or give the table a fixed number of buckets",
+            hint="remove the option, or give the table a fixed number of buckets",
         )
 
 
-def check_use(schema: Schema, options: Mapping[str, str]) -> None:
-    """Refuse options of one use under which the table would break a rule that it keeps by itself.
+def check_use(schema: Schema, options: TableOptions) -> None:
+    """Refuse options of one use that break a rule of the schema which the table alone keeps.
 
     Raises:
-        InvalidInputError: they break one.
+        InvalidInputError: a rule is broken.
     """
     known = {str(error) for error in schema_violations(schema)}
-    for error in schema_violations(replace(schema, options=options)):
+    for error in schema_violations(replace(schema, options=dict(options))):
         if str(error) not in known:
             raise error
 
 
 def check_keyed(given: Mapping[str, str], schema: Schema) -> None:
-    """Check options of the writer and the tree of a primary-key table, whose readers are imported only where needed.
+    """Check options of the writer and the LSM tree of a primary-key table; other tables do not import their modules.
 
     Raises:
-        InvalidInputError: a value is not of the form its key takes.
+        InvalidInputError: a value has a wrong form.
     """
     if not given or not schema.primary_keys:
         return
     from tidelake.lsm.options import CompactionOptions
-    from tidelake.ops.write.assign import DynamicBucketOptions
+    from tidelake.ops.placement.assign import DynamicBucketOptions
     from tidelake.ops.write.keyed_options import KeyedWriteOptions
 
+    options = TableOptions(given)
     for group in (CompactionOptions, DynamicBucketOptions, KeyedWriteOptions):
-        group.parse(given)
+        options.of(group)
 
 
 def check_engine(schema: Schema, before: Schema | None = None) -> None:
-    """Refuse a primary-key table that could never be merged; one that already was so before can still be changed.
+    """Refuse a primary-key table that cannot be merged; one that could not before either may still be changed.
 
     Raises:
         InvalidInputError: a column has a function that does not exist or does not fit its type.
@@ -117,35 +123,35 @@ def check_engine(schema: Schema, before: Schema | None = None) -> None:
     from tidelake.lsm.engines.build import engine_for  # only tables with such an engine need it
 
     try:
-        engine_for(schema, schema.options)
+        engine_for(schema, TableOptions(schema.options))
     except InvalidInputError:
         if before is not None:
             try:
-                engine_for(before, before.options)
+                engine_for(before, TableOptions(before.options))
             except InvalidInputError:
                 return
         raise
 
 
 def warn_unknown(keys: Iterable[str], *, stacklevel: int = 3) -> None:
-    """Warn of keys that nobody knows, with the known one they resemble; they are kept nevertheless."""
+    """Warn of unknown keys, and suggest the known key that is most similar; unknown keys are stored all the same."""
     for unknown in unknown_keys(keys):
         meant = f"; did you mean `{unknown.nearest}`?" if unknown.nearest else ""
         warnings.warn(f"option `{unknown.key}` is not known{meant}", stacklevel=stacklevel)
 
 
 def warn_casts(before: Schema, after: Schema, *, stacklevel: int = 4) -> None:
-    """Warn of columns whose texts are read as something else from now on. No data is looked at."""
+    """Warn of columns whose type changes from text, so that reads may fail. No data is read."""
     for column, source, target in doubtful_casts(before, after):
         warnings.warn(
-            f"column `{column}` goes from {source} to {target}: reads of rows that are there fail where a text is not"
-            f" such a value; give it its old type again to read them, or add a new column and fill it",
+            f"column `{column}` changes from {source} to {target}: reads of existing rows fail where a text is not"
+            f" such a value; change the type back to read them, or add a new column and fill it",
             stacklevel=stacklevel,
         )
 
 
 def warn_idle(options: Mapping[str, str], *, keyed: bool, stacklevel: int = 3) -> None:
-    """Warn of options that say how versions of a key are merged and that this table will never ask."""
+    """Warn of options about merging the versions of a key that have no effect on this table."""
     engine = options.get("merge-engine", "deduplicate").strip().lower().replace("_", "-")
     for key in options:
         wanted = next((engines for pattern, engines in _ENGINES_OF if pattern.fullmatch(key)), None)

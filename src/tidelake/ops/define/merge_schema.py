@@ -1,13 +1,13 @@
-"""Columns that a table lacks, or has too narrow, added as rows that have them are written (`write.merge-schema`).
+"""Add columns, or widen their types, when rows are written that need it (`write.merge-schema`).
 
-New columns, also those inside a ROW, are always added at the end and may be null. The type of a column that is there
-changes only where the options allow it, and never to one that the new rows do not need: data that the column can hold
-already leaves it as it is. The types of keys never change.
+New columns, also those inside a ROW, are added at the end and are nullable. The type of an existing column changes only
+if the options allow it and the new rows need it: values that the column can already store do not change it. The types
+of keys never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.ops.write.kinds import ROWKIND
 from tidelake.ops.write.rows import arrow_batches
-from tidelake.options import Affects, OptionGroup, option
-from tidelake.spec.arrow_types import from_arrow
-from tidelake.spec.casts import CastRule, cast_rule
-from tidelake.spec.evolution import AddColumn, Change, UpdateType
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import DataType, ElementType, Field, MapType, RowType, with_nullable
+from tidelake.options import Affects, OptionGroup, TableOptions, option
+from tidelake.spec.casts.casts import CastRule, cast_rule
+from tidelake.spec.schemas.evolution import AddColumn, Change, UpdateType
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import from_arrow
+from tidelake.spec.types.data_types import DataType, ElementType, Field, MapType, RowType, with_nullable
 
 _WRITE = (Affects.WRITE,)
 
@@ -36,19 +36,19 @@ class MergeSchemaOptions(OptionGroup):
     widen: bool = option(
         "write.merge-schema.type-widening",
         False,
-        doc="Also give a column the type of the data where that holds all its values.",
+        doc="Also give a column the type of the data if that can store all its values.",
         affects=_WRITE,
     )
     cast: bool = option(
         "write.merge-schema.explicit-cast",
         False,
-        doc="Also give a column the type of the data where values may be lost.",
+        doc="Also give a column the type of the data if values may be lost.",
         affects=_WRITE,
     )
 
 
-def plan_merge(schema: Schema, fields: Sequence[Field], options: Mapping[str, str]) -> tuple[Change, ...]:
-    """The changes that let a table take in rows with these columns; none where the options ask for none.
+def plan_merge(schema: Schema, fields: Sequence[Field], options: TableOptions) -> tuple[Change, ...]:
+    """The schema changes that rows with these columns need; none if the options allow none.
 
     Args:
         schema: The table's schema.
@@ -56,9 +56,9 @@ def plan_merge(schema: Schema, fields: Sequence[Field], options: Mapping[str, st
         options: The options in force.
 
     Raises:
-        InvalidInputError: an option has a value that is none of its.
+        InvalidInputError: an option has a wrong value.
     """
-    chosen = MergeSchemaOptions.parse(options)
+    chosen = options.of(MergeSchemaOptions)
     if not chosen.merge:
         return ()
     keys = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
@@ -68,10 +68,10 @@ def plan_merge(schema: Schema, fields: Sequence[Field], options: Mapping[str, st
 
 
 def typed_rows(data: Any, schema: Schema, row_kind: str | None = None) -> tuple[Any, tuple[Field, ...]]:
-    """Rows of any kind with their columns, those that carry kinds apart; values without a type get the table's.
+    """Rows in any form with their columns, without the column of row kinds; untyped values get the table's types.
 
     Raises:
-        InvalidInputError: the data holds no rows, or a value does not fit together with others of its column.
+        InvalidInputError: the data does not consist of rows, or values of a column have different types.
     """
     if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         tables = [pa.Table.from_batches([batch]) for batch in arrow_batches(data, schema)]

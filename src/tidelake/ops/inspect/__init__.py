@@ -1,1 +1,11 @@
-"""System tables: functions that return Arrow tables with the format's own column names."""
+"""System tables as Arrow tables with Paimon's column names, and explanations.
+
+System tables:
+    system_tables       snapshots, schemas, options, tags, branches, consumers
+    file_tables         manifests, files, partitions, buckets, index files
+    lsm_table           levels of buckets in numbers
+    consumer_lag        how far each consumer is behind
+
+Explanations:
+    why                 every version of one key
+"""

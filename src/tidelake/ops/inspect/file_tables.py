@@ -14,24 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
 from tidelake.ops.scan.planner import bounds_by_schema
-from tidelake.spec.binary_row import decode_rows
-from tidelake.spec.binary_row_scalar import decode_row
 from tidelake.spec.data_file import FileSource
-from tidelake.spec.manifest import empty_entries
-from tidelake.spec.partition_path import internal_values, value_text
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import DataType, with_nullable
-from tidelake.store.paths import DataPaths
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.manifest import empty_entries
+from tidelake.spec.rows.binary_row import decode_rows
+from tidelake.spec.rows.binary_row_scalar import decode_row
+from tidelake.spec.rows.partition_path import internal_values, value_text
+from tidelake.spec.types.data_types import DataType, with_nullable
 from tidelake.store.table_store import TableStore
 
 _TIME = pa.timestamp("ms")
 _UNKNOWN = "null"
 
 
-def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+def manifests_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$manifests`: one row per manifest of a snapshot, changelog included, with the range of partitions it covers."""
+    store = context.store
     read = (data_manifests, changelog_manifests)
     metas = [meta for each in read for meta in each(store.manifests, snapshot)] if snapshot else []
     low = [_row_text(store, meta.partition_stats.min_values) for meta in metas]
@@ -51,8 +52,9 @@ def manifests_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     )
 
 
-def files_table(store: TableStore, paths: DataPaths, snapshot: Snapshot | None) -> pa.Table:
+def files_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now."""
+    store = context.store
     entries = _live(store, snapshot)
     suffix = pc.replace_substring_regex(entries.column("file_name"), pattern=r"^.*\.", replacement="")
     nulls, low, high = _stats_texts(store, entries)
@@ -60,7 +62,7 @@ def files_table(store: TableStore, paths: DataPaths, snapshot: Snapshot | None) 
         {
             "partition": _partition_texts(store, entries.column("partition")),
             "bucket": entries.column("bucket"),
-            "file_path": _addresses(store, paths, entries),
+            "file_path": _addresses(context, entries),
             "file_format": suffix.cast(pa.string()),
             "schema_id": entries.column("schema_id"),
             "level": entries.column("level"),
@@ -82,11 +84,11 @@ def files_table(store: TableStore, paths: DataPaths, snapshot: Snapshot | None) 
     )
 
 
-def partitions_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+def partitions_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$partitions`: rows, bytes and files of each partition. What only a catalog would know is null."""
-    grouped = _grouped(_live(store, snapshot), "partition")
+    grouped = _sum_by(_live(context.store, snapshot), "partition")
     count = grouped.num_rows
-    texts = [_spec_text(store, row) for row in grouped.column("partition").to_pylist()]
+    texts = [_spec_text(context, row) for row in grouped.column("partition").to_pylist()]
     return pa.table(
         {
             "partition": pa.array(texts, pa.string()),
@@ -102,10 +104,10 @@ def partitions_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     )
 
 
-def buckets_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+def buckets_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$buckets`: rows, bytes and files of each bucket."""
-    grouped = _grouped(_live(store, snapshot), "partition", "bucket")
-    partitions = _partition_texts(store, grouped.column("partition"))
+    grouped = _sum_by(_live(context.store, snapshot), "partition", "bucket")
+    partitions = _partition_texts(context.store, grouped.column("partition"))
     return pa.table({"partition": partitions, "bucket": grouped.column("bucket"), **_sums(grouped)})
 
 
@@ -114,8 +116,9 @@ _RANGES = pa.list_(
 )
 
 
-def table_indexes_table(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+def table_indexes_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$table_indexes`: one row per index file of a snapshot, with the places of its deletion vectors."""
+    store = context.store
     name = None if snapshot is None else snapshot.index_manifest
     entries = () if name is None else store.manifests.read_index(name)
     files = [entry.file for entry in entries]
@@ -156,7 +159,7 @@ def _live(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
     return live_entries(store.manifests, data_manifests(store.manifests, snapshot))
 
 
-def _grouped(entries: pa.Table, *by: str) -> pa.Table:
+def _sum_by(entries: pa.Table, *by: str) -> pa.Table:
     sums = [(name, "sum") for name in ("row_count", "file_size", "delete_row_count")]
     others = [("file_name", "count"), ("creation_time_ms", "max"), ("total_buckets", "max")]
     return entries.group_by(list(by), use_threads=False).aggregate([*sums, *others])
@@ -171,16 +174,16 @@ def _sums(grouped: pa.Table) -> dict[str, pa.ChunkedArray]:
     }
 
 
-def _addresses(store: TableStore, paths: DataPaths, entries: pa.Table) -> pa.Array:
-    """Where each file lies, as a whole address; the folder of a bucket is made once."""
-    root = store.env.io.root.rstrip("/")
+def _addresses(context: TableContext, entries: pa.Table) -> pa.Array:
+    """The full address of each file; the folder of each bucket is computed once."""
+    root = context.store.env.io.root.rstrip("/")
     root = f"file:{root}" if root.startswith("/") else root
     partitions = _flat(entries.column("partition")).dictionary_encode()
     buckets = entries.column("bucket").to_numpy()
     places = np.stack([partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64), buckets.astype(np.int64)])
     distinct, index = np.unique(places, axis=1, return_inverse=True)
     rows = partitions.dictionary.to_pylist()
-    folders = [f"{root}/{paths.bucket(rows[partition], bucket)}/" for partition, bucket in distinct.T.tolist()]
+    folders = [f"{root}/{context.paths.bucket(rows[partition], bucket)}/" for partition, bucket in distinct.T.tolist()]
     folder = pa.array(folders, pa.string()).take(pa.array(index.reshape(-1)))
     inside = pc.binary_join_element_wise(folder, _flat(entries.column("file_name")).cast(pa.string()), "")
     return pc.coalesce(_flat(entries.column("external_path")).cast(pa.string()), inside)
@@ -233,16 +236,16 @@ def _value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
 
 def _map_texts(columns: Mapping[str, pa.Array]) -> pa.Array:
     pairs = [
-        pc.binary_join_element_wise(f"{name}=", columns[name].fill_null(_UNKNOWN), "") for name in _sorted(columns)
+        pc.binary_join_element_wise(f"{name}=", columns[name].fill_null(_UNKNOWN), "") for name in _sort_names(columns)
     ]
     return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*pairs, ", "), "}", "")
 
 
 def _map_text(values: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name}={values[name]}" for name in _sorted(values)) + "}"
+    return "{" + ", ".join(f"{name}={values[name]}" for name in _sort_names(values)) + "}"
 
 
-def _sorted(names: Mapping[str, object]) -> Sequence[str]:
+def _sort_names(names: Mapping[str, object]) -> Sequence[str]:
     return sorted(names, key=lambda name: name.encode("utf-16-be"))  # as Java compares texts
 
 
@@ -260,11 +263,11 @@ def _row_text(store: TableStore, row: bytes) -> str:
     return "{" + ", ".join(_UNKNOWN if text is None else text for text in _partition_values(store, row)) + "}"
 
 
-def _spec_text(store: TableStore, row: bytes) -> str:
+def _spec_text(context: TableContext, row: bytes) -> str:
     """`dt=2026-11-15/hr=7`: readable, so neither escaped nor in the old style of some folder names."""
-    default = store.schema.options.get("partition.default-name", "__DEFAULT_PARTITION__")
-    texts = (text if text and not text.isspace() else default for text in _partition_values(store, row))
-    return "/".join(f"{key}={text}" for key, text in zip(store.schema.partition_keys, texts, strict=True))
+    default = context.paths.options.default_partition_name
+    texts = (text if text and not text.isspace() else default for text in _partition_values(context.store, row))
+    return "/".join(f"{key}={text}" for key, text in zip(context.schema.partition_keys, texts, strict=True))
 
 
 def _partition_values(store: TableStore, row: bytes) -> list[str | None]:

@@ -6,7 +6,6 @@ the changes of the snapshots before it that are still there, the newest of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,11 +19,11 @@ from tidelake.lsm.levels import build_levels
 from tidelake.lsm.measure import measure
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.pick import first_state
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.plan import data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.split import bucket_splits
-from tidelake.spec.manifest import ADD, DELETE
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.store.paths import DataPaths
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD, DELETE
 from tidelake.store.table_store import TableStore
 
 SCHEMA: Final = pa.schema(
@@ -56,13 +55,13 @@ _SNAPSHOTS_MAX: Final = 100
 """Snapshots whose changes are looked at for what writes and compactions wrote."""
 
 
-def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], snapshot: Snapshot | None) -> pa.Table:
+def lsm_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """The filled levels of every bucket at a snapshot.
 
     Raises:
         InvalidInputError: the table has no primary key, so its files have no levels.
     """
-    schema = store.schema
+    store, schema = context.store, context.schema
     if not schema.primary_keys:
         raise InvalidInputError(
             "table without a primary key has no levels", table=store.env.io.root, hint="look at inspect.files()"
@@ -72,11 +71,11 @@ def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], s
     entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot))
     entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     types = [schema.field(name).type for name in schema.trimmed_primary_keys]
-    tuned, merge = CompactionOptions.parse(options), MergeOptions.parse(options)
+    tuned, merge = context.options.of(CompactionOptions), context.options.of(MergeOptions)
     now = local_time_ms(store.env.clock)
     written = written_bytes(store, snapshot)
     rows: list[dict[str, Any]] = []
-    for split in bucket_splits(entries, snapshot.id, paths, None):
+    for split in bucket_splits(entries, snapshot.id, context.paths, None):
         levels = build_levels(run_files(split.files, types), num_levels=tuned.num_levels)
         appended, compacted = written.get((split.partition, split.bucket), (0, 0))
         report = measure(
@@ -89,7 +88,7 @@ def lsm_table(store: TableStore, paths: DataPaths, options: Mapping[str, str], s
             compacted_bytes=compacted,
         )
         whole = {name: getattr(report, name) for name in _WHOLE}
-        place = {"partition": paths.partition(split.partition), "bucket": split.bucket}
+        place = {"partition": context.paths.partition(split.partition), "bucket": split.bucket}
         rows += [
             {**place, **{name: getattr(level, name) for name in SCHEMA.names[2:9]}, **whole}
             for level in report.levels
@@ -105,7 +104,7 @@ def written_bytes(store: TableStore, snapshot: Snapshot) -> dict[tuple[bytes, in
     """
     first = max(store.snapshots.earliest_id() or 1, snapshot.id - _SNAPSHOTS_MAX + 1)
 
-    def made(snapshot_id: int) -> pa.Table:
+    def read_added(snapshot_id: int) -> pa.Table:
         found = store.snapshots.find(snapshot_id)
         if found is None or found.commit_kind is CommitKind.ANALYZE:
             return _MADE.empty_table()
@@ -121,7 +120,7 @@ def written_bytes(store: TableStore, snapshot: Snapshot) -> dict[tuple[bytes, in
         compacted = pa.repeat(pa.scalar(found.commit_kind is CommitKind.COMPACT), added.num_rows)
         return added.select(_MADE.names[:3]).append_column("compacted", compacted).cast(_MADE)
 
-    tables = store.env.executor.map(made, range(first, snapshot.id + 1))
+    tables = store.env.executor.map(read_added, range(first, snapshot.id + 1))
     grouped = pa.concat_tables([_MADE.empty_table(), *tables]).group_by(
         _MADE.names[:2] + _MADE.names[3:], use_threads=False
     )

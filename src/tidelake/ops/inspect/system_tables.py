@@ -9,12 +9,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidelake.io.clock import as_local_ms
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.travel import tag_names
-from tidelake.spec.consumer import consumer_from_json
+from tidelake.spec.documents.consumer import consumer_from_json
+from tidelake.spec.documents.tag import Tag, tag_from_json
 from tidelake.spec.layout import BRANCH_DIR, BRANCH_PREFIX, CONSUMER_PREFIX, parse_named
 from tidelake.spec.limits import LIMITS
-from tidelake.spec.tag import Tag, tag_from_json
-from tidelake.spec.type_codec import fields_to_json
+from tidelake.spec.types.type_codec import fields_to_json
 from tidelake.store.table_store import TableStore
 
 _TIME = pa.timestamp("ms")
@@ -25,8 +26,9 @@ def _local(times_ms: list[int | None]) -> pa.Array:
     return pa.array([None if each is None else as_local_ms(each) for each in times_ms], _TIME)
 
 
-def snapshots_table(store: TableStore) -> pa.Table:
+def snapshots_table(context: TableContext) -> pa.Table:
     """`t$snapshots`: one row per snapshot that is kept, oldest first."""
+    store = context.store
     found = [store.snapshots.find(snapshot_id) for snapshot_id in store.snapshots.ids()]
     kept = [snapshot for snapshot in found if snapshot]
     return pa.table(
@@ -50,8 +52,9 @@ def snapshots_table(store: TableStore) -> pa.Table:
     )
 
 
-def schemas_table(store: TableStore) -> pa.Table:
+def schemas_table(context: TableContext) -> pa.Table:
     """`t$schemas`: one row per schema."""
+    store = context.store
     import msgspec
 
     kept = [store.schemas.get(schema_id) for schema_id in store.schemas.ids()]
@@ -72,9 +75,9 @@ def schemas_table(store: TableStore) -> pa.Table:
     )
 
 
-def options_table(store: TableStore) -> pa.Table:
+def options_table(context: TableContext) -> pa.Table:
     """`t$options`: key and value of each option that is set."""
-    items = sorted(store.schema.options.items())
+    items = sorted(context.table_options.items())
     return pa.table(
         {
             "key": pa.array([key for key, _ in items], pa.string()),
@@ -83,8 +86,9 @@ def options_table(store: TableStore) -> pa.Table:
     )
 
 
-def tags_table(store: TableStore) -> pa.Table:
+def tags_table(context: TableContext) -> pa.Table:
     """`t$tags`: one row per tag, by name."""
+    store = context.store
     kept = [(name, _read_tag(store, name)) for name in tag_names(store)]
     return pa.table(
         {
@@ -99,8 +103,9 @@ def tags_table(store: TableStore) -> pa.Table:
     )
 
 
-def branches_table(store: TableStore) -> pa.Table:
-    """`t$branches`: one row per branch, by name; made when its folder was last changed, as the storage tells."""
+def branches_table(context: TableContext) -> pa.Table:
+    """`t$branches`: one row per branch, by name; its creation time is the time of the last change of its folder."""
+    store = context.store
     listed = ((parse_named(each.name, BRANCH_PREFIX), each) for each in store.env.io.list(BRANCH_DIR) if each.is_dir)
     kept = sorted((name, each.modified_ms) for name, each in listed if name)
     return pa.table(
@@ -111,8 +116,9 @@ def branches_table(store: TableStore) -> pa.Table:
     )
 
 
-def consumers_table(store: TableStore) -> pa.Table:
+def consumers_table(context: TableContext) -> pa.Table:
     """`t$consumers`: the first snapshot that each consumer has not consumed yet."""
+    store = context.store
     listed = (each for each in store.env.io.list(store.layout.consumer_dir) if not each.is_dir)
     found = {name: each.path for each in listed if (name := parse_named(each.name, CONSUMER_PREFIX))}
     read = {name: store.env.io.read(path, limit=1 << 16) for name, path in sorted(found.items())}

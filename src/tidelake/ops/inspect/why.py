@@ -1,7 +1,7 @@
-"""Every version of one key: where it lies, how it was ordered, and what the table makes of all of them.
+"""Every version of one key: its file, level and order, and the row that a read makes of all versions.
 
-Versions that reads pass over are told of too: those that a deletion vector marks, and those on level 0 that wait for a
-compaction. Invariant: the row is what a read of the table shows, made of the versions that are not hidden.
+Versions that reads skip are listed too: deleted positions, and level-0 rows that wait for a compaction. Invariant: the
+row is what a read of the table returns, made of the versions that are not hidden.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import And, Predicate, col
-from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
-from tidelake.files.read import ROW_NUMBER
+from tidelake.files.read.data_file import ROW_NUMBER
+from tidelake.files.write.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeEngine, MergeOptions
 from tidelake.lsm.kernel import MergePlan, Piece, merge
 from tidelake.lsm.ranks import sequence_ranks
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
 from tidelake.ops.read.append import deleted_rows, read_data_file
-from tidelake.ops.read.keyed import KeyedRequest, Merging
+from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.keyed import plan_keyed
-from tidelake.ops.scan.options import SplitOptions
+from tidelake.ops.scan.modes import State
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.store.paths import DataPaths
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.schemas.schema import Schema
 from tidelake.store.table_store import TableStore
 
 _KINDS: Final = ("+I", "-U", "+U", "-D")
@@ -59,7 +60,7 @@ class Why:
         count = self.versions.num_rows
         if not count:
             return f"key {dict(self.key)}: no file holds a version of it, so it shows no row"
-        lines = [f"key {dict(self.key)}: {counted(count, 'version')}; {self.rule}"]
+        lines = [f"key {dict(self.key)}: {pluralize(count, 'version')}; {self.rule}"]
         lines += [
             f"  {row['kind']} sequence {row['sequence']} level {row['level']} {row['file']}"
             + (f", {row['hidden']}" if row["hidden"] else "")
@@ -68,21 +69,19 @@ class Why:
         return "\n".join([*lines, f"  shows {dict(self.row) if self.row is not None else 'no row'}"])
 
 
-def why(
-    store: TableStore, paths: DataPaths, options: Mapping[str, str], snapshot: Snapshot | None, key: Mapping[str, Any]
-) -> Why:
+def why(context: TableContext, snapshot: Snapshot | None, key: Mapping[str, Any]) -> Why:
     """Explain one key at a snapshot.
 
     Raises:
         InvalidInputError: the table has no primary key, or the key is not whole.
     """
-    schema = store.schema
+    store, schema, options = context.store, context.schema, context.options
     if not schema.primary_keys:
         raise InvalidInputError("table has no primary key", table=store.env.io.root, hint="filter its rows instead")
     wanted_key = ", ".join(schema.primary_keys)
     if not isinstance(key, Mapping):
         raise InvalidInputError(
-            "key is no mapping", got=type(key).__name__, hint=f"give {{column: value}} for {wanted_key}"
+            "key is not a mapping", got=type(key).__name__, hint=f"give {{column: value}} for {wanted_key}"
         )
     if set(key) != set(schema.primary_keys):
         raise InvalidInputError(
@@ -94,40 +93,31 @@ def why(
         raise InvalidInputError("a key column is never null", hint=f"give a value for each of {wanted_key}")
     parts: list[Predicate] = [col(name) == value for name, value in key.items()]
     where = And(tuple(parts))
-    plan = plan_keyed(
-        store,
-        snapshot,
-        schema=schema,
-        paths=paths,
-        where=where,
-        options=SplitOptions(),
-        table_options=options,
-        waiting=True,
-    )
-    merge_options = MergeOptions.parse(options)
+    plan = plan_keyed(context, State(snapshot), ReadRequest(schema=schema, where=where, waiting=True))
+    merge_options = options.of(MergeOptions)
     places: defaultdict[tuple[bytes, int], list[_Found]] = defaultdict(list)
     for split in plan.splits:
         for file in split.files:
             waits = file.level == 0 and merge_options.level0_waits
             places[split.partition, split.bucket] += _in_file(store, split, file, where, waits=waits)
     shape = Merging(schema, options).plan(by_age=False, ordered=True, drop_retracts=True)
-    shown = {place: _shown(found, shape, schema) for place, found in places.items()}
-    # Numbers are those of a bucket. Where a key has moved between partitions, the place that it left shows nothing.
+    shown = {place: _merge_visible(found, shape, schema) for place, found in places.items()}
+    # Sequence numbers order versions within a bucket. If the key moved between partitions, its old bucket shows no row.
     order = sorted(places, key=lambda place: shown[place] is not None)
-    versions = _joined([_versions(places[place], merge_options) for place in order])
+    versions = _concat_nonempty([_versions(places[place], merge_options) for place in order])
     # The key as the table has it: a command line gives texts.
     known = {name: versions.column(name)[0].as_py() for name in key} if versions.num_rows else dict(key)
     return Why(known, versions, shown[order[-1]] if order else None, _rule(merge_options))
 
 
-def _shown(found: list[_Found], shape: MergePlan, schema: Schema) -> dict[str, Any] | None:
+def _merge_visible(found: list[_Found], shape: MergePlan, schema: Schema) -> dict[str, Any] | None:
     """The row that the versions of one bucket make."""
-    merged = merge([iter([each.shown]) for each in found], shape)
+    merged = merge([iter([each.visible]) for each in found], shape)
     rows = [row for table in merged for row in table.select(list(schema.names)).to_pylist()]
     return rows[0] if rows else None
 
 
-def _joined(tables: list[pa.Table]) -> pa.Table:
+def _concat_nonempty(tables: list[pa.Table]) -> pa.Table:
     some = [table for table in tables if table.num_rows]
     return pa.concat_tables(some) if some else pa.table({"file": pa.array([], pa.string())})
 
@@ -141,7 +131,7 @@ class _Found:
     hidden: pa.Array
 
     @property
-    def shown(self) -> Piece:
+    def visible(self) -> Piece:
         """Those that reads merge."""
         return Piece(self.rows.filter(self.hidden.is_null()), self.file.min_sequence, self.file.level)
 
@@ -149,9 +139,9 @@ class _Found:
 def _in_file(store: TableStore, split: Split, file: DataFile, where: Predicate, *, waits: bool) -> Iterator[_Found]:
     schema = store.schema
     wanted = (SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
-    request = KeyedRequest(schema=schema, columns=schema.names, where=where, wanted=wanted)
+    request = ReadRequest(schema=schema, columns=schema.names, where=where, stored=wanted, positions=True)
     marked = deleted_rows(store, split, file)
-    for batch in read_data_file(store, replace(split, vectors={}), file, request, row_numbers=True):
+    for batch in read_data_file(store, replace(split, vectors={}), file, request):
         places = batch.column(ROW_NUMBER).to_numpy()
         gone = np.isin(places, marked) if marked is not None else np.zeros(len(places), dtype=bool)
         hidden = [_MARKED if is_gone else _WAITS if waits else None for is_gone in gone]
@@ -162,7 +152,9 @@ def _versions(found: list[_Found], merge_options: MergeOptions) -> pa.Table:
     if not found:
         return pa.table({})
     rows = pa.concat_tables([each.rows for each in found])
-    ties = [sequence_ranks(rows.column(each), descending=merge_options.descending) for each in merge_options.sequence]
+    ties = [
+        sequence_ranks(rows.column(each), descending=merge_options.is_descending) for each in merge_options.sequence
+    ]
     order = np.lexsort((rows.column(SEQUENCE).to_numpy(), *reversed(ties)))
     counts = [each.rows.num_rows for each in found]
     names = np.array([each.file.file_name for each in found], dtype=object)

@@ -1,24 +1,26 @@
 """Branches: a second line of snapshots over the same files.
 
-A branch is made of copies, oldest document first, so that a half made one is an empty branch and nothing worse. Moving
-the main branch forward replaces only what differs from the branch: documents that are the same stay, so that at no
-moment the main branch has lost its common past, and doing it again finishes what a crash left half done.
+A branch is created by copying documents, oldest first, so that a crash leaves an empty branch at worst. A fast-forward
+of the main branch replaces only what differs from the branch: equal documents stay, so that the main branch never loses
+the common history, and repeating it after a crash finishes the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.fileio import FileIO
 from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
-from tidelake.ops.maintain.rollback import remove_changelogs, rewind_progress, without_lost_changelog
-from tidelake.ops.maintain.tags import created, tag_store
+from tidelake.ops.context import TableContext
+from tidelake.ops.maintain.rewind import note_rewind, settle_rewind
+from tidelake.ops.maintain.rollback import remove_changelogs, without_lost_changelog
+from tidelake.ops.maintain.tags import settle_creation, tag_store
+from tidelake.spec.documents.snapshot import Snapshot, snapshot_to_json
+from tidelake.spec.documents.tag import tag_to_json
 from tidelake.spec.layout import LATEST, TableLayout, branch_dir
 from tidelake.spec.names import MAIN_BRANCH
-from tidelake.spec.snapshot import Snapshot, snapshot_to_json
-from tidelake.spec.tag import tag_to_json
 from tidelake.store.branches import BranchStore
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
@@ -31,43 +33,44 @@ def branch_store(store: TableStore) -> BranchStore:
     return BranchStore(store.env.io, store.layout)
 
 
-def create_branch(store: TableStore, name: str, *, tag: str | None = None, snapshot_id: int | None = None) -> None:
-    """Make a branch: empty, or at what a tag or a snapshot holds.
+def create_branch(context: TableContext, name: str, *, tag: str | None = None, snapshot_id: int | None = None) -> None:
+    """Create a branch: empty, or at a tag or a snapshot.
 
-    Prefer a tag: the expiry of Apache Paimon does not ask branches and would delete files of a snapshot that only a
-    branch still has.
+    Prefer a tag: the expiry of Apache Paimon ignores branches and would delete files of a snapshot that only a branch
+    still has.
 
     Raises:
-        InvalidInputError: the name is taken or unusable, or both a tag and a snapshot are given.
-        NotFoundError: there is no such tag or snapshot, or it went meanwhile.
-        CommitUnknownError: the storage did not tell whether the branch is there.
+        InvalidInputError: the name is taken or invalid, or both a tag and a snapshot are given.
+        NotFoundError: the tag or snapshot does not exist, or was deleted while the branch was created.
+        CommitUnknownError: it is unknown whether the branch was created.
     """
     if tag is not None and snapshot_id is not None:
         raise InvalidInputError("give a tag or a snapshot, not both", tag=tag, snapshot_id=snapshot_id)
+    store = context.store
     target = replace(store.layout, branch=name)
     io = store.env.io
     if io.exists(branch_dir(name)):
-        raise _taken(name)
+        raise _name_conflict(name)
     origin = tag_store(store).get(tag) if tag is not None else None
     start = origin.snapshot if origin else None if snapshot_id is None else store.snapshots.get(snapshot_id)
     schema_ids = [each for each in store.schemas.ids() if start is None or each <= start.schema_id]
     for number, schema_id in enumerate(schema_ids):
         data = io.read(store.layout.schema_path(schema_id), limit=DOCUMENT_BYTES_MAX)
         if not _put(io, target.schema_path(schema_id), data) and number == 0:
-            raise _taken(name)
+            raise _name_conflict(name)
     if start is None:
         return
     if origin is not None and tag is not None:
         _put(io, target.tag_path(tag), tag_to_json(origin))
     _put(io, target.snapshot_path(start.id), _snapshot_bytes(store, start))
     if not _still_held(store, start):
-        # An expiry that did not see the branch yet may delete its files.
+        # An expiry that started before the branch existed may delete its files.
         branch_store(store).delete(name)
         raise NotFoundError("snapshot expired while it was branched", code="snapshot-not-found", snapshot_id=start.id)
 
 
 def _snapshot_bytes(store: TableStore, snapshot: Snapshot) -> bytes:
-    """The snapshot's own file where it is still there, so that the copy is exact to the byte."""
+    """The snapshot's own file if it still exists, so that the copy has the same bytes."""
     try:
         return store.env.io.read(store.layout.snapshot_path(snapshot.id), limit=DOCUMENT_BYTES_MAX)
     except NotFoundError:
@@ -81,9 +84,9 @@ def _still_held(store: TableStore, start: Snapshot) -> bool:
 
 
 def _put(io: FileIO, path: str, data: bytes) -> bool:
-    """Create a document; False if there is one already."""
+    """Create a document; False if it exists already."""
     outcome = io.create_exclusive(path, data)
-    return created(outcome, lambda: _read(io, path) == data, what=path)
+    return settle_creation(outcome, lambda: _read(io, path) == data, what=path)
 
 
 def _read(io: FileIO, path: str) -> bytes | None:
@@ -93,20 +96,20 @@ def _read(io: FileIO, path: str) -> bytes | None:
         return None
 
 
-def _taken(name: str) -> InvalidInputError:
+def _name_conflict(name: str) -> InvalidInputError:
     return InvalidInputError("branch exists already", code="branch-exists", branch=name, hint="choose another name")
 
 
-def delete_branch(store: TableStore, name: str) -> None:
-    """Remove a branch; files that only it held become orphans.
+def delete_branch(context: TableContext, name: str) -> None:
+    """Delete a branch; files that only it refers to become orphans.
 
     Raises:
         InvalidInputError: it is the main branch, or the one the handle works on.
-        NotFoundError: there is no such branch.
+        NotFoundError: the branch does not exist.
     """
-    if name == store.layout.branch:
+    if name == context.store.layout.branch:
         raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
-    branches = branch_store(store)
+    branches = branch_store(context.store)
     branches.check(name)
     branches.delete(name)
 
@@ -116,11 +119,13 @@ def delete_branch(store: TableStore, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForwardPlan:
-    """What changes on the main branch so that it equals the branch. Paths are those on the main branch."""
+    """The changes that make the main branch equal to the branch."""
 
     branch: str
     start: int
     """The branch's oldest snapshot; what the main branch has before it stays."""
+    fork: int = field(compare=False)
+    """The newest snapshot of the branch that the main branch has too, or else the oldest."""
     removed_snapshots: tuple[int, ...] = ()
     added_snapshots: tuple[int, ...] = ()
     removed_schemas: tuple[int, ...] = ()
@@ -136,13 +141,14 @@ class ForwardPlan:
         )
 
 
-def plan_fast_forward(store: TableStore, name: str) -> ForwardPlan:
+def plan_fast_forward(context: TableContext, name: str) -> ForwardPlan:
     """What would change on the main branch.
 
     Raises:
         InvalidInputError: the handle is not on the main branch, or the branch has no snapshot.
-        NotFoundError: there is no such branch.
+        NotFoundError: the branch does not exist.
     """
+    store = context.store
     if store.layout.branch != MAIN_BRANCH:
         raise InvalidInputError("only the main branch can be moved forward", branch=store.layout.branch)
     if name == MAIN_BRANCH:
@@ -162,6 +168,7 @@ def plan_fast_forward(store: TableStore, name: str) -> ForwardPlan:
     return ForwardPlan(
         name,
         start,
+        max(same, default=start),
         removed_snapshots=tuple(sorted((i for i in our_ids if i >= start and i not in same), reverse=True)),
         added_snapshots=tuple(i for i in their_ids if i not in same),
         removed_schemas=tuple(
@@ -196,27 +203,28 @@ def _differs(io: FileIO, one: str, other: str) -> bool:
     return _read(io, one) != _read(io, other)
 
 
-def run_fast_forward(store: TableStore, plan: ForwardPlan) -> None:
+def run_fast_forward(context: TableContext, plan: ForwardPlan) -> None:
     """Make the main branch equal to the branch from the branch's first snapshot on.
 
     Stop writers first. Files that only the replaced snapshots of the main branch held become orphans.
 
     Raises:
-        NotFoundError: the branch went meanwhile.
-        CommitUnknownError: the storage did not tell whether a document is there; doing it again goes on.
-        StorageError: the storage failed; doing it again goes on.
+        NotFoundError: the branch was deleted since the plan.
+        CommitUnknownError: it is unknown whether a document was created; repeat the call to continue.
+        StorageError: the storage failed; repeat the call to continue.
     """
+    store = context.store
     io, main, side = store.env.io, store.layout, replace(store.layout, branch=plan.branch)
-    # Before anything goes: where the main branch has no snapshot of the common past left, it gets one.
+    # Before anything is deleted: if the main branch has no snapshot of the common history left, it gets one.
     if plan.start in plan.added_snapshots and plan.start not in plan.removed_snapshots:
         _copy(io, side.snapshot_path(plan.start), main.snapshot_path(plan.start))
     io.delete(main.snapshot_hint_path(LATEST))
     tags = TagStore(io, main)
     for tag in plan.removed_tags:
         tags.delete(tag)
-    rewind_progress(store, (each for each in map(store.snapshots.find, plan.removed_snapshots) if each is not None))
+    rewind = note_rewind(store, SnapshotStore(io, side).get(plan.fork))
     for snapshot_id in plan.removed_snapshots:
-        store.snapshots.delete(snapshot_id)
+        store.publisher.delete(snapshot_id)
     remove_changelogs(store, plan.removed_changelogs)
     for schema_id in plan.removed_schemas:
         io.delete(main.schema_path(schema_id))
@@ -226,16 +234,19 @@ def run_fast_forward(store: TableStore, plan: ForwardPlan) -> None:
         _copy(io, side.snapshot_path(snapshot_id), main.snapshot_path(snapshot_id))
     for tag in plan.written_tags:
         io.overwrite(main.tag_path(tag), _need(io, side.tag_path(tag)))
+    settle_rewind(store, rewind)
     ids = store.snapshots.ids()
-    store.snapshots.hint_earliest(ids[0])
-    store.snapshots.hint_latest(ids[-1])
+    store.publisher.hint_earliest(ids[0])
+    store.publisher.hint_latest(ids[-1])
     store.schemas.forget()
 
 
 def _copy(io: FileIO, source: str, target: str) -> None:
     data = _need(io, source)
     if not _put(io, target, data) and _read(io, target) != data:
-        raise InvalidInputError("snapshot was committed meanwhile", path=target, hint="stop writers and try again")
+        raise InvalidInputError(
+            "a snapshot was committed during the fast-forward", path=target, hint="stop writers and try again"
+        )
 
 
 def _need(io: FileIO, path: str) -> bytes:

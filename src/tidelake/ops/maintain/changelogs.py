@@ -1,21 +1,22 @@
-"""Expiring long-lived changelogs: which go, and which files go with them.
+"""Expiring long-lived changelogs: which are deleted, and which files with them.
 
-The plan finds what only the expiring changelogs hold. Of a table that writes changelog files those are the files
-themselves. Of any other they are the files that an expiring changelog deletes: whoever added them expired earlier. The
-first that stays, a changelog or the oldest snapshot, speaks for all manifests that are passed on. As with snapshots the
-documents go before the files, so that a crash leaves orphans and never a changelog that lacks a file.
+The plan finds the files that only the expiring changelogs refer to. In a table that writes changelog files these are
+the changelog files. In any other table they are the data files that an expiring changelog deletes: the snapshots that
+added them expired earlier. Manifests that are still used are found through the first one that stays, a changelog or the
+oldest snapshot. As with snapshots, the documents are deleted before the files, so that a crash leaves orphans and never
+a changelog that lacks a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import FormatError, NotFoundError
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.expire import (
     ExpireOptions,
@@ -29,12 +30,10 @@ from tidelake.ops.maintain.expire import (
     streams_read_data,
     times_of,
 )
-from tidelake.ops.maintain.holders import View, look, moved, next_consumed, read_snapshots, read_tags
+from tidelake.ops.maintain.holders import View, find_change, look, next_consumed, read_snapshots, read_tags
 from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, no_files, union
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.layout import EARLIEST, LATEST
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.store.paths import DataPaths
-from tidelake.store.table_store import TableStore
 
 
 def pick_changelog_end(
@@ -48,7 +47,7 @@ def pick_changelog_end(
 ) -> int:
     """The first changelog that stays: those from `earliest` up to it, not included, expire.
 
-    The newest one stays in any case: with the oldest snapshot it tells that no change is missing between the two.
+    The newest one always stays: together with the oldest snapshot it shows that no change is missing between them.
 
     Args:
         earliest: the oldest changelog.
@@ -84,13 +83,11 @@ class ChangelogPlan:
         if not self.changelog_ids:
             return "no changelog to expire"
         ids = f"{self.changelog_ids[0]} to {self.changelog_ids[-1]}"
-        return f"{counted(len(self.changelog_ids), 'changelog')} ({ids}): {self.files}"
+        return f"{pluralize(len(self.changelog_ids), 'changelog')} ({ids}): {self.files}"
 
 
 def plan_changelog_expiry(
-    store: TableStore,
-    paths: DataPaths,
-    options: Mapping[str, str],
+    context: TableContext,
     *,
     older_than_ms: int | None = None,
     retain_max: int | None = None,
@@ -104,11 +101,11 @@ def plan_changelog_expiry(
 
     Raises:
         InvalidInputError: the numbers contradict each other.
-        CommitConflictError: what holds files moved meanwhile: plan again.
+        CommitConflictError: what holds files changed while the plan was made: plan again.
         NotFoundError: a file of something that holds files is gone.
         FormatError: something that holds files is damaged.
     """
-    how = ExpireOptions.parse(options)
+    store, how = context.store, context.options.of(ExpireOptions)
     changelogs, newest = store.changelogs, store.snapshots.latest_id()
     earliest, latest = changelogs.earliest_id(), changelogs.latest_id()
     if newest is None or earliest is None or latest is None:
@@ -131,9 +128,9 @@ def plan_changelog_expiry(
     if not ids:
         return ChangelogPlan()
     try:
-        files = _plan_files(store, paths, view, ids, end, data=streams_read_data(store, options))
+        files = _plan_files(context, view, ids, end)
     except NotFoundError as cause:
-        change = moved(view, look(store))
+        change = find_change(view, look(store))
         if change is None:
             raise
         raise overtaken(change) from cause
@@ -144,33 +141,32 @@ def _first_given(*values: int | None) -> int:
     return next(value for value in values if value is not None)
 
 
-def _plan_files(
-    store: TableStore, paths: DataPaths, view: View, ids: tuple[int, ...], end: int, *, data: bool
-) -> Deletion:
-    reader = Reader(store.manifests, paths)
-    # A snapshot of the same id is what a crash left beside its changelog: it holds everything itself.
+def _plan_files(context: TableContext, view: View, ids: tuple[int, ...], end: int) -> Deletion:
+    store = context.store
+    reader = Reader(store.manifests, context.paths)
+    # If a snapshot of the same id exists, an expiry crashed before it deleted the snapshot, which holds all files.
     expiring = [store.changelogs.get(each) for each in ids if each not in view.own.snapshots]
     changelog = union(found for each in expiring if (found := _added_changelog(reader, each)) is not None)
     metadata: set[str] = set()
     for each in expiring:
         metadata |= reader.readable_metadata(each)
     dead, external = no_files(), 0
-    if data:
-        deltas = [found for each in expiring if (found := _written(reader, each)) is not None]
-        dead, external = dead_files(deltas, paths)
-    holding = _holding(store, reader, view, end)
-    return holding.released(reader, dead, changelog, metadata, external=external)
+    if streams_read_data(context):
+        deltas = [found for each in expiring if (found := _read_written_entries(reader, each)) is not None]
+        dead, external = dead_files(deltas, context.paths)
+    holding = _collect_holding(context, reader, view, end)
+    return holding.plan_deletion(reader, dead, changelog, metadata, external=external)
 
 
 def _added_changelog(reader: Reader, changelog: Snapshot) -> pa.Table | None:
     try:
-        return reader.added(reader.changelog(changelog))
+        return reader.read_added(reader.changelog(changelog))
     except (NotFoundError, FormatError):
-        return None  # what another expiry left half deleted: the rest are orphans
+        return None  # an unfinished expiry deleted some of it: the remaining files are orphans
 
 
-def _written(reader: Reader, changelog: Snapshot) -> pa.Table | None:
-    """The entries of the files that writers wrote; what compactions wrote went with the snapshots."""
+def _read_written_entries(reader: Reader, changelog: Snapshot) -> pa.Table | None:
+    """The entries of files that writers wrote; output of compactions was deleted with the snapshots."""
     try:
         entries = reader.changes(reader.delta(changelog))
     except (NotFoundError, FormatError):
@@ -178,10 +174,10 @@ def _written(reader: Reader, changelog: Snapshot) -> pa.Table | None:
     return entries.filter(pc.invert(made_by_compactions(entries)))
 
 
-def _holding(store: TableStore, reader: Reader, view: View, end: int) -> Holding:
+def _collect_holding(context: TableContext, reader: Reader, view: View, end: int) -> Holding:
     """What holds files once these changelogs are gone."""
     holding = Holding()
-    own = view.own
+    store, own = context.store, view.own
     tags = list(read_tags(store, own).values())
     snapshots = read_snapshots(store, own, own.snapshots)
     holding.states += [*snapshots[:1], *tags]
@@ -193,21 +189,22 @@ def _holding(store: TableStore, reader: Reader, view: View, end: int) -> Holding
     if following is not None:
         holding.metadata |= reader.readable_metadata(store.changelogs.get(following))
     for other in view.others:
-        add_branch(store, reader, other, holding)
+        add_branch(context, reader, other, holding)
     return holding
 
 
-def run_changelog_expiry(store: TableStore, plan: ChangelogPlan, options: ExpireOptions) -> ExpireResult:
-    """Expire what was planned, unless what holds files has moved since.
+def run_changelog_expiry(context: TableContext, plan: ChangelogPlan) -> ExpireResult:
+    """Expire what was planned, unless what holds files has changed since.
 
     Raises:
-        CommitConflictError: something moved before anything was deleted: plan again.
+        CommitConflictError: it changed before anything was deleted: plan again.
         StorageError: a changelog could not be deleted; the files of those that were are orphans now.
     """
     if not plan.changelog_ids or plan.view is None:
         return ExpireResult()
+    store = context.store
     consumed = next_consumed(store)
-    change = "consumers" if consumed is not None and consumed < plan.end else moved(plan.view, look(store))
+    change = "consumers" if consumed is not None and consumed < plan.end else find_change(plan.view, look(store))
     if change is not None:
         raise overtaken(change)
     changelogs = store.changelogs
@@ -219,11 +216,12 @@ def run_changelog_expiry(store: TableStore, plan: ChangelogPlan, options: Expire
     if not left:
         for hint in (LATEST, EARLIEST):
             store.env.io.delete(store.layout.changelog_hint_path(hint))
-    # A power loss must not bring a changelog back whose files are gone.
+    # After a power loss no changelog may reappear whose files are gone.
     settle_folder(store.env, store.layout.changelog_dir)
-    change = moved(plan.view, look(store), dropped=plan.changelog_ids)
+    change = find_change(plan.view, look(store), dropped=plan.changelog_ids)
     if change is not None:
-        return ExpireResult((), Deletion(), plan.files.paths, f"{change} moved meanwhile", plan.changelog_ids)
-    stayed = run_deletion(store.env, plan.files.paths, clean_folders=options.clean_folders)
+        return ExpireResult((), Deletion(), plan.files.paths, f"{change} changed during the expiry", plan.changelog_ids)
+    clean = context.options.of(ExpireOptions).clean_folders
+    stayed = run_deletion(store.env, plan.files.paths, clean_folders=clean)
     reason = "the storage did not delete them" if stayed else None
     return ExpireResult((), plan.files, stayed, reason, plan.changelog_ids)

@@ -1,4 +1,4 @@
-"""Checking a table against its invariants. Looks at everything, changes nothing.
+"""Check a table against its invariants. Reads all its metadata, changes nothing.
 
 I1  snapshot ids are dense from the earliest to the latest
 I2  every file that a snapshot reaches exists, with the recorded size
@@ -6,9 +6,9 @@ I3  the manifests of each snapshot replay to a live set; its base is the state o
 I4  record counts add up
 I5  sorted runs do not overlap; sequence ranges of level-0 files of a bucket are disjoint (else a warning)
 I6  key hashes are in the hash index of one dynamic bucket of their partition, and every such bucket has one
-I7  deletion vectors belong to live files, one to a file, and mark as many rows as they say, all of them in the file
+I7  deletion vectors belong to live files, one to a file, and have as many positions as they say, all within the file
 I9  schemas exist, and field ids are unique and within bounds
-I10 files that nothing reaches are listed (a remark: they may belong to a running job)
+I10 files that nothing refers to are listed (a remark: they may belong to a running job)
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError, UnsupportedError
 from tidelake.io.fileio import FileIO
 from tidelake.notebook import html_card, html_table, plain
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.expire import ExpireOptions, streams_read_data
 from tidelake.ops.maintain.finding import Finding, Severity
 from tidelake.ops.maintain.reachable import Reader, made_by_compactions
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
-from tidelake.ops.scan.vectors import snapshot_vectors
-from tidelake.spec.index_manifest import DeletionVectorRange
-from tidelake.spec.key_order import overlapping_neighbours
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.tag import tag_from_json
 from tidelake.spec.layout import (
     BRANCH_DIR,
     BRANCH_PREFIX,
@@ -41,19 +42,18 @@ from tidelake.spec.layout import (
     parse_bucket_name,
     parse_named,
 )
-from tidelake.spec.manifest import ADD, DELETE, identities, merge_entries
+from tidelake.spec.manifests.index_manifest import DeletionVectorRange
+from tidelake.spec.manifests.manifest import ADD, DELETE, identities, merge_entries
 from tidelake.spec.names import MAIN_BRANCH
-from tidelake.spec.schema import schema_violations
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.spec.tag import tag_from_json
+from tidelake.spec.rows.key_order import overlapping_neighbours
+from tidelake.spec.schemas.schema import schema_violations
+from tidelake.store.deletion_vectors import FileVector, read_vector
 from tidelake.store.external import open_external
 from tidelake.store.paths import DataPaths
 from tidelake.store.schemas import SchemaStore
-from tidelake.store.snapshots import SnapshotStore
 from tidelake.store.table_store import TableStore
-from tidelake.store.vectors import FileVector, read_vector
 
-__all__ = ["CheckReport", "Finding", "Severity", "check_table", "decoupled"]
+__all__ = ["CheckReport", "Finding", "Severity", "check_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; warnings and remarks are no error."""
+        """Whether no error was found; warnings and remarks do not count."""
         return not self.errors
 
     @property
@@ -95,7 +95,7 @@ class CheckReport:
 
 
 LOOKS_MAX: Final = 10
-"""How often a table is looked at whose snapshots all expire meanwhile."""
+"""How often a table is checked again because its newest snapshot expired during the check."""
 _Before = tuple[Snapshot, pa.Table]
 """The snapshot before and its live files."""
 
@@ -105,16 +105,16 @@ class _Walk:
     """What the walk over the snapshots collects."""
 
     holder: str = ""
-    """The snapshot, tag or changelog that is looked at."""
+    """The snapshot, tag or changelog that is being checked."""
     found: list[tuple[Finding, str]] = field(default_factory=list)
-    """What is wrong, and the holder in which it is."""
+    """Findings, each with its holder."""
     reached: dict[str, str] = field(default_factory=dict)
     """The last holder of each file: snapshots come oldest first, and expire in that order."""
     sizes: dict[str, int] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     """Files that may be there or not."""
     hashed: set[tuple[str, ...]] = field(default_factory=set)
-    """The hash indexes of partitions that were looked at, by the names of their files."""
+    """The hash indexes of partitions that were checked, by the names of their files."""
     external: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Sizes and last holders of the files outside the table, by their addresses."""
 
@@ -127,57 +127,59 @@ class _Walk:
     def warn(self, invariant: str, message: str, place: str) -> None:
         self.found.append((Finding(invariant, Severity.WARNING, message, place), self.holder))
 
-    def standing(self, io: FileIO) -> tuple[Finding, ...]:
-        """What is wrong with holders that are still there: the files of those that expired meanwhile may be gone."""
+    def collect_findings(self, io: FileIO) -> tuple[Finding, ...]:
+        """The findings of holders that still exist: those that expired during the check may lack files."""
         there = {holder: not holder or io.exists(holder, folder=False) for _, holder in self.found}
         return tuple(finding for finding, holder in self.found if there[holder])
 
 
-def check_table(store: TableStore, paths: DataPaths, *, deep: bool = False) -> CheckReport:
+def check_table(context: TableContext, *, deep: bool = False) -> CheckReport:
     """Check every invariant that can be checked without reading rows.
 
-    Snapshots, tags and changelogs that go while they are looked at are left out. Where the newest snapshot was one of
-    them, the table is looked at again.
+    Snapshots, tags and changelogs that are deleted during the check are left out. If the newest snapshot is one of
+    them, the table is checked again.
 
     Args:
-        store: the table's documents.
-        paths: where its data files lie.
-        deep: also look at every changelog file and every file of every snapshot, not only the newest.
+        context: the table.
+        deep: also check sorted runs, deletion vectors and hash indexes of every snapshot, not only of the newest.
     """
-    # What lies in storage is looked at, not what is remembered of it.
+    # Without caches: the check must see what is stored now.
+    store = context.store
     store = replace(store, env=replace(store.env, cache=None), manifests=replace(store.manifests, cache=None))
+    context = replace(context, store=store)
     for _ in range(LOOKS_MAX - 1):
-        report, newest = _check_once(store, paths, deep=deep)
+        report, newest = _check_once(context, deep=deep)
         if newest is None or store.snapshots.exists(newest):
             return report
-    return _check_once(store, paths, deep=deep)[0]
+    return _check_once(context, deep=deep)[0]
 
 
-def _check_once(store: TableStore, paths: DataPaths, *, deep: bool) -> tuple[CheckReport, int | None]:
-    """The report, and the newest snapshot that was looked at."""
-    walk = _Walk()
-    ids, state = _check_branch(store, walk, paths, deep=deep)
+def _check_once(context: TableContext, *, deep: bool) -> tuple[CheckReport, int | None]:
+    """The report, and the newest snapshot that was checked."""
+    walk, store = _Walk(), context.store
+    ids, state = _check_branch(context, walk, deep=deep)
     for branch in _branches(store):
-        _check_branch(branch, walk, paths, deep=deep)
+        _check_branch(replace(context, store=branch), walk, deep=deep)
     orphans = _check_files(store, walk)
     files = 0 if state is None else state.num_rows
-    report = CheckReport(store.env.io.root, len(ids), files, walk.standing(store.env.io), tuple(orphans))
+    report = CheckReport(store.env.io.root, len(ids), files, walk.collect_findings(store.env.io), tuple(orphans))
     return report, ids[-1] if ids else None
 
 
-def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: bool) -> tuple[list[int], pa.Table | None]:
+def _check_branch(context: TableContext, walk: _Walk, *, deep: bool) -> tuple[list[int], pa.Table | None]:
     """Check the schemas, snapshots and tags of one branch; returns its snapshot ids and its newest live files."""
+    store, paths = context.store, context.paths
     walk.holder = ""
     _check_schemas(store, walk)
     ids = _check_dense(store, walk)
     before: _Before | None = None
     state: pa.Table | None = None
-    outlived = decoupled(store) and streams_read_data(store, store.schema.options)
+    outlived = _keeps_changelogs(context) and streams_read_data(context)
     for snapshot_id in ids:
         walk.holder = place = store.layout.snapshot_path(snapshot_id)
         try:
             snapshot = store.snapshots.get(snapshot_id)
-            state = _check_snapshot(store, walk, paths, before, snapshot, place)
+            state = _check_snapshot(context, walk, before, snapshot, place)
             changelog = read_changes(store.manifests, changelog_manifests(store.manifests, snapshot))
         except TidelakeError as error:
             walk.error("I3", str(error), place)
@@ -187,27 +189,26 @@ def _check_branch(store: TableStore, walk: _Walk, paths: DataPaths, *, deep: boo
         _reach_data(walk, state, paths)
         _reach_data(walk, changelog, paths)
         if outlived:
-            _reach_kept(store, walk, paths, snapshot)
+            _reach_kept(context, walk, snapshot)
         if deep or snapshot_id == ids[-1]:
             _check_runs(store, walk, state, place)
-            _check_vectors(store, walk, paths, snapshot, state, place)
-            _check_hashes(store, walk, paths, snapshot, state)
-    _check_tags(store, walk, paths)
-    _check_changelogs(store, walk, paths)
+            _check_indexes(context, walk, snapshot, state, place)
+    _check_tags(context, walk)
+    _check_changelogs(context, walk)
     return ids, state
 
 
-def decoupled(store: TableStore) -> bool:
-    """Whether changelogs of the table outlive their snapshots; one whose options are wrong is not asked further."""
+def _keeps_changelogs(context: TableContext) -> bool:
+    """Whether changelogs of the table outlive their snapshots; not where the options that say so are wrong."""
     try:
-        return ExpireOptions.parse(store.schema.options).decoupled
+        return context.table_options.of(ExpireOptions).keeps_changelogs_longer
     except InvalidInputError:
         return False
 
 
-def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
-    """What streams read of long-lived changelogs is there; of the rest they may have lost some or all."""
-    reads_data = streams_read_data(store, store.schema.options)
+def _check_changelogs(context: TableContext, walk: _Walk) -> None:
+    """Check that the files that streams read of long-lived changelogs exist; their other files may be gone."""
+    store, reads_data = context.store, streams_read_data(context)
     for changelog_id in store.changelogs.ids():
         walk.holder = place = store.layout.changelog_path(changelog_id)
         try:
@@ -219,26 +220,29 @@ def _check_changelogs(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
         except TidelakeError as error:
             walk.error("I2", str(error), place)
             continue
-        _reach_data(walk, entries.filter(pc.equal(entries.column("kind"), ADD)), paths)
+        _reach_data(walk, entries.filter(pc.equal(entries.column("kind"), ADD)), context.paths)
         lists = (changelog.changelog_manifest_list, changelog.delta_manifest_list if needed else None)
         names = (*(meta.file_name for meta in metas), *(each for each in lists if each is not None))
         walk.reach(map(store.layout.manifest_path, names))
         if reads_data:
-            _reach_kept(store, walk, paths, changelog)
+            _reach_kept(context, walk, changelog)
 
 
-def _reach_kept(store: TableStore, walk: _Walk, paths: DataPaths, changelog: Snapshot) -> None:
-    """What a change of data files holds besides: it is no orphan where it is there, and no loss where it is not."""
-    reader = Reader(store.manifests, paths)
+def _reach_kept(context: TableContext, walk: _Walk, changelog: Snapshot) -> None:
+    """Note the other files of a changelog: if they exist they are not orphans, if not they are not missing."""
+    reader = Reader(context.store.manifests, context.paths)
     walk.kept |= reader.readable_metadata(changelog)
     try:
         entries = reader.changes(reader.delta(changelog))
     except TidelakeError:
         return
-    walk.kept.update(reader.located(entries.filter(pc.invert(made_by_compactions(entries)))).column("path").to_pylist())
+    walk.kept.update(
+        reader.locate_entries(entries.filter(pc.invert(made_by_compactions(entries)))).column("path").to_pylist()
+    )
 
 
-def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
+def _check_tags(context: TableContext, walk: _Walk) -> None:
+    store = context.store
     for each in store.env.io.list(store.layout.tag_dir):
         if each.is_dir or parse_named(each.name, TAG_PREFIX) is None:
             continue
@@ -247,15 +251,15 @@ def _check_tags(store: TableStore, walk: _Walk, paths: DataPaths) -> None:
             tag = tag_from_json(store.env.io.read(each.path, limit=16 << 20), path=each.path)
             # Expiry keeps the state of a tagged snapshot, but neither its changelog files nor the list of them.
             snapshot = replace(tag.snapshot, changelog_manifest_list=None)
-            state = _check_snapshot(store, walk, paths, None, snapshot, each.path)
+            state = _check_snapshot(context, walk, None, snapshot, each.path)
         except TidelakeError as error:
             walk.error("I3", str(error), each.path)
             continue
-        _reach_data(walk, state, paths)
+        _reach_data(walk, state, context.paths)
 
 
 def _branches(store: TableStore) -> Iterator[TableStore]:
-    """The stores of the other branches, whose manifests and data lie beside those of the main one."""
+    """The stores of the other branches, which share the folders of manifests and data with the main branch."""
     if store.layout.branch != MAIN_BRANCH:
         return
     io = store.env.io
@@ -263,8 +267,7 @@ def _branches(store: TableStore) -> Iterator[TableStore]:
         name = parse_named(each.name, BRANCH_PREFIX)
         if each.is_dir and name is not None:
             layout = replace(store.layout, branch=name)
-            schemas = SchemaStore(io, layout)
-            yield replace(store, layout=layout, schemas=schemas, snapshots=SnapshotStore(io, layout))
+            yield store.on_branch(layout, SchemaStore(io, layout))
 
 
 # ------------------------------------------------------------------------------------------------ documents
@@ -286,7 +289,7 @@ def _check_schemas(store: TableStore, walk: _Walk) -> None:
 
 
 def _check_dense(store: TableStore, walk: _Walk) -> list[int]:
-    """The ids of the snapshots; what is wrong with them is looked at again while they come and go."""
+    """The ids of the snapshots; gaps and wrong hints are reported only if the ids no longer change."""
     ids = store.snapshots.ids()
     for _ in range(LOOKS_MAX):
         gaps = [(one + 1, other - 1) for one, other in pairwise(ids) if other > one + 1]
@@ -298,7 +301,7 @@ def _check_dense(store: TableStore, walk: _Walk) -> list[int]:
         if ids == before:
             break
     else:
-        return ids  # they never stood still; those that are there in the end are looked at
+        return ids  # they kept changing; the last ones are checked
     if gaps:
         missing = ", ".join(f"{first} to {last}" if last > first else f"{first}" for first, last in gaps[:10])
         walk.error("I1", f"snapshots are missing between the earliest and the latest: {missing}", "snapshot")
@@ -308,17 +311,15 @@ def _check_dense(store: TableStore, walk: _Walk) -> list[int]:
 
 
 def _check_snapshot(
-    store: TableStore, walk: _Walk, paths: DataPaths, before: _Before | None, snapshot: Snapshot, place: str
+    context: TableContext, walk: _Walk, before: _Before | None, snapshot: Snapshot, place: str
 ) -> pa.Table:
-    manifests = store.manifests
+    store, manifests = context.store, context.store.manifests
     previous = before[0] if before else None
     store.schemas.get(snapshot.schema_id)
     metas = data_manifests(manifests, snapshot)
     state = live_entries(manifests, metas)
     delta = read_changes(manifests, delta_manifests(manifests, snapshot))
-    _reach_metadata(
-        store, walk, paths, snapshot, [m.file_name for m in (*metas, *changelog_manifests(manifests, snapshot))]
-    )
+    _reach_metadata(context, walk, snapshot, [m.file_name for m in (*metas, *changelog_manifests(manifests, snapshot))])
     for schema_id in state.column("schema_id").unique().to_pylist():
         store.schemas.get(schema_id)
     _check_counts(walk, previous, snapshot, state, delta, place)
@@ -327,7 +328,7 @@ def _check_snapshot(
         if _identity_set(replayed) != _identity_set(state):
             walk.error("I3", "the state is not that of the snapshot before plus its own change", place)
         if snapshot.time_ms < previous.time_ms:
-            walk.warn("I1", "commit time lies before that of the snapshot before", place)
+            walk.warn("I1", "commit time is earlier than that of the previous snapshot", place)
     return state
 
 
@@ -345,10 +346,8 @@ def _check_counts(
         walk.warn("I4", "watermark fell", place)
 
 
-def _reach_metadata(
-    store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, manifests: Iterable[str]
-) -> None:
-    layout = store.layout
+def _reach_metadata(context: TableContext, walk: _Walk, snapshot: Snapshot, manifests: Iterable[str]) -> None:
+    store, layout = context.store, context.store.layout
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
     walk.reach(map(layout.manifest_path, (*manifests, *(each for each in lists if each))))
     if snapshot.statistics:
@@ -357,7 +356,7 @@ def _reach_metadata(
         walk.reach([layout.manifest_path(snapshot.index_manifest)])
         for entry in store.manifests.read_index(snapshot.index_manifest):
             if entry.file.external_path is None:
-                path = paths.index(entry.partition, entry.bucket, entry.file.file_name)
+                path = context.paths.index(entry.partition, entry.bucket, entry.file.file_name)
                 walk.reach([path])
                 walk.sizes[path] = entry.file.file_size
 
@@ -380,9 +379,16 @@ def _reach_data(walk: _Walk, state: pa.Table, paths: DataPaths) -> None:
         walk.reach(f"{folder}/{each}" for each in (name, *extra))
 
 
-def _check_vectors(
-    store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, state: pa.Table, place: str
-) -> None:
+def _check_indexes(context: TableContext, walk: _Walk, snapshot: Snapshot, state: pa.Table, place: str) -> None:
+    try:
+        _check_vectors(context, walk, snapshot, state, place)
+        _check_hashes(context, walk, snapshot, state)
+    except TidelakeError as error:  # the snapshot may expire between two reads of its index manifest
+        walk.error("I3", str(error), place)
+
+
+def _check_vectors(context: TableContext, walk: _Walk, snapshot: Snapshot, state: pa.Table, place: str) -> None:
+    store = context.store
     vectors = snapshot_vectors(store.manifests, snapshot)
     if vectors is None:
         return
@@ -397,22 +403,22 @@ def _check_vectors(
         walk.error("I7", f"deletion vector of a data file that is not live: {name}", place)
     for row in known.filter(pc.is_valid(known.column("row_count"))).to_pylist():
         where = DeletionVectorRange(row["data_file"], row["offset"], row["length"], row["cardinality"])
-        path = paths.index(row["partition"], row["bucket"], row["file_name"])
+        path = context.paths.index(row["partition"], row["bucket"], row["file_name"])
         try:
             found = FileVector(path, row["file_size"], where, row["external_path"])
             read_vector(store, found, row_count=row["row_count"])
         except NotFoundError:
-            continue  # a missing file is told of by I2
+            continue  # I2 reports missing files
         except TidelakeError as error:
             walk.error("I7", str(error), place)
 
 
-def _check_hashes(store: TableStore, walk: _Walk, paths: DataPaths, snapshot: Snapshot, state: pa.Table) -> None:
-    if store.schema.primary_keys:
+def _check_hashes(context: TableContext, walk: _Walk, snapshot: Snapshot, state: pa.Table) -> None:
+    if context.is_keyed:
         from tidelake.ops.maintain.key_check import check_hash_indexes  # append tables do without it
 
-        found = check_hash_indexes(store, snapshot, state, paths, walk.hashed)
-        walk.found += [(each, walk.holder) for each in found]
+        for each in check_hash_indexes(context, snapshot, state, walk.hashed):
+            walk.found.append((each, walk.holder))
 
 
 def _check_runs(store: TableStore, walk: _Walk, state: pa.Table, place: str) -> None:

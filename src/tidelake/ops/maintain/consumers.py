@@ -1,4 +1,4 @@
-"""Consumers: where named streams stand, setting one back or forgetting it, and forgetting idle ones."""
+"""Consumers: set or delete the progress of one, and delete idle ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from dataclasses import dataclass
 
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.fileio import FileStatus
+from tidelake.ops.context import TableContext
 from tidelake.options import Affects, DurationMs, OptionGroup, option
-from tidelake.spec.consumer import Consumer
+from tidelake.spec.documents.consumer import Consumer
 from tidelake.store.consumers import ConsumerStore
 from tidelake.store.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(OptionGroup):
-    """How long an idle consumer is remembered."""
+    """How long an idle consumer is kept."""
 
     expire_after_ms: DurationMs | None = option(
         "consumer.expiration-time",
         None,
-        doc="Consumers that did not move for this long are forgotten.",
+        doc="Consumers without progress for this long are deleted.",
         affects=(Affects.MAINTENANCE,),
     )
 
@@ -30,14 +31,14 @@ def consumer_store(store: TableStore) -> ConsumerStore:
     return ConsumerStore(store.env.io, store.layout, store.env.clock)
 
 
-def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None) -> None:
-    """Say which snapshot a consumer reads next, or (None) forget the consumer.
+def reset_consumer(context: TableContext, consumer_id: str, next_snapshot: int | None) -> None:
+    """Set the snapshot that a consumer reads next, or (None) delete the consumer.
 
     Raises:
-        InvalidInputError: the id or the snapshot id is unusable.
-        NotFoundError: there is no such consumer to forget.
+        InvalidInputError: the consumer id or the snapshot id is invalid.
+        NotFoundError: the consumer to delete does not exist.
     """
-    consumers = consumer_store(store)
+    consumers = consumer_store(context.store)
     known = consumers.find(consumer_id)
     if next_snapshot is None:
         if known is None:
@@ -63,12 +64,13 @@ def idle_consumers(files: Mapping[str, FileStatus], *, older_than_ms: int) -> li
     return sorted(name for name, each in files.items() if each.modified_ms < older_than_ms)
 
 
-def run_consumer_expiry(store: TableStore, options: ConsumerOptions) -> tuple[str, ...]:
-    """Forget idle consumers; returns their names. Without the option nobody is forgotten."""
-    if options.expire_after_ms is None:
+def run_consumer_expiry(context: TableContext) -> tuple[str, ...]:
+    """Delete idle consumers and return their names. Without the option no consumer is deleted."""
+    expire_after_ms = context.options.of(ConsumerOptions).expire_after_ms
+    if expire_after_ms is None:
         return ()
-    consumers = consumer_store(store)
-    older_than_ms = store.env.clock.now_ms() - options.expire_after_ms
+    consumers = consumer_store(context.store)
+    older_than_ms = context.store.env.clock.now_ms() - expire_after_ms
     names = idle_consumers(consumers.files(), older_than_ms=older_than_ms)
     for name in names:
         consumers.delete(name)

@@ -1,4 +1,4 @@
-"""Files to delete, and deleting them: nothing refers to them any more, so one that stays is an orphan and no harm."""
+"""Deleting files that nothing refers to any longer; one that cannot be deleted is an orphan and does no harm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Deletion:
 def run_deletion(env: Env, paths: Sequence[str], *, clean_folders: bool = False) -> tuple[str, ...]:
     """Delete files, and on demand the bucket and partition folders that this leaves empty; returns what is left.
 
-    A file that the storage does not let go stays as an orphan: whatever decided to delete it is done already.
+    A file that the storage does not delete stays as an orphan: the operation that made it unused is done already.
     """
 
     def delete(path: str) -> str | None:
@@ -55,7 +55,7 @@ def run_deletion(env: Env, paths: Sequence[str], *, clean_folders: bool = False)
 
 
 def settle_folder(env: Env, folder: str) -> None:
-    """Make deletions in a folder survive a power loss; where the last one took the folder along, nothing can come back.
+    """Make deletions in a folder survive a power loss; if the folder is gone too, nothing can reappear.
 
     Raises:
         StorageError: the storage failed.

@@ -1,15 +1,15 @@
-"""Expiring snapshots: which go, which files go with them, and in which order.
+"""Expiring snapshots: which are deleted, which files with them, and in which order.
 
 `pick_end` chooses by count, age and consumers. The plan then finds the files that only the expiring snapshots reach:
 
-* data files that the changes up to the first snapshot that stays have deleted. A file that changed its level only, or
-  that was taken back later, is alive;
+* data files that the changes up to the first snapshot that stays have deleted. A file that only changed its level, or
+  that a later change added again, is live;
 * changelog files of the expiring snapshots;
-* manifests, manifest lists, index files and statistics that the first snapshot that stays does not reach.
+* manifests, manifest lists, index files and statistics that the first snapshot that stays does not use.
 
-Everything that another snapshot, a tag, another branch or a long-lived changelog holds stays. The order of the act
-makes a crash harmless: the long-lived changelogs that snapshots leave, the hint, the snapshot files (oldest first), one
-more look at what holds files, then the files. Whatever is not deleted after that is an orphan; at no moment does a
+Everything that another snapshot, a tag, another branch or a long-lived changelog holds stays. The order of the
+steps makes a crash harmless: write the long-lived changelogs, write the hint, delete the snapshot files (oldest first),
+check again what holds files, delete the files. A file that is not deleted after that is an orphan; at no moment does a
 snapshot or a changelog lack a file.
 
 Where changelogs outlive their snapshots, each expiring snapshot leaves its document as `changelog-N`. Of a table with
@@ -19,22 +19,22 @@ or deletes: what a stream reads of it. Such a file therefore goes with the chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.holders import (
     BranchView,
     View,
+    find_change,
     look,
-    moved,
     next_consumed,
     read_changelogs,
     read_snapshots,
@@ -42,14 +42,14 @@ from tidelake.ops.maintain.holders import (
 )
 from tidelake.ops.maintain.reachable import Reader, dead_files, made_by_compactions, may_hold, no_files, union, without
 from tidelake.ops.scan.follow import FollowOptions
-from tidelake.options import INT32_MAX, Affects, DurationMs, OptionGroup, option
+from tidelake.options import Affects, DurationMs, OptionGroup, option, same_option
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.layout import EARLIEST, INDEX_DIR, STATISTICS_DIR
-from tidelake.spec.manifest import ADD
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.schemas.schema_options import ChangelogProducer, SchemaOptions
 from tidelake.store.changelogs import ChangelogStore
-from tidelake.store.paths import DataPaths
-from tidelake.store.snapshots import SnapshotStore
+from tidelake.store.snapshots import SnapshotSource
 from tidelake.store.table_store import TableStore
 
 T = TypeVar("T")
@@ -58,27 +58,15 @@ _OVERTAKEN: Final = "plan-overtaken"
 _ATTEMPTS: Final = 10
 """Plans of a deletion."""
 _MANIFESTS = 256
-"""Snapshots whose changes are looked at together; bounds what is held at once."""
-
-
-class ExecutionMode(Enum):
-    """Whether expiry after a commit is waited for."""
-
-    SYNC = "sync"
-    ASYNC = "async"
+"""Snapshots whose changes are read together; bounds memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOptions(OptionGroup):
     """How many snapshots are kept, and for how long."""
 
-    retain_min: int = option("snapshot.num-retained.min", 10, doc="Newest snapshots that stay.", affects=_MAINTENANCE)
-    retain_max: int = option(
-        "snapshot.num-retained.max",
-        INT32_MAX,
-        doc="Snapshots beyond this number go, young or not.",
-        affects=_MAINTENANCE,
-    )
+    retain_min: int = same_option(SchemaOptions, "snapshots_min")
+    retain_max: int = same_option(SchemaOptions, "snapshots_max")
     time_retained_ms: DurationMs = option(
         "snapshot.time-retained",
         DurationMs(3_600_000),
@@ -86,12 +74,6 @@ class ExpireOptions(OptionGroup):
         affects=_MAINTENANCE,
     )
     limit: int = option("snapshot.expire.limit", 50, doc="Snapshots that one run expires.", affects=_MAINTENANCE)
-    mode: ExecutionMode = option(
-        "snapshot.expire.execution-mode",
-        ExecutionMode.SYNC,
-        doc="Whether a commit waits for its expiry; every commit here does.",
-        affects=_MAINTENANCE,
-    )
     clean_folders: bool = option(
         "snapshot.clean-empty-directories",
         False,
@@ -99,12 +81,8 @@ class ExpireOptions(OptionGroup):
         affects=_MAINTENANCE,
         fallback=("snapshot.expire.clean-empty-directories",),
     )
-    changelog_min: int | None = option(
-        "changelog.num-retained.min", None, doc="Long-lived changelogs that stay.", affects=_MAINTENANCE
-    )
-    changelog_max: int | None = option(
-        "changelog.num-retained.max", None, doc="Long-lived changelogs beyond this go.", affects=_MAINTENANCE
-    )
+    changelog_min: int | None = same_option(SchemaOptions, "changelogs_min")
+    changelog_max: int | None = same_option(SchemaOptions, "changelogs_max")
     changelog_retained_ms: DurationMs | None = option(
         "changelog.time-retained", None, doc="How long a long-lived changelog stays.", affects=_MAINTENANCE
     )
@@ -116,7 +94,7 @@ class ExpireOptions(OptionGroup):
     )
 
     @property
-    def decoupled(self) -> bool:
+    def keeps_changelogs_longer(self) -> bool:
         """Whether changelogs outlive their snapshots."""
         pairs = (
             (self.changelog_min, self.retain_min),
@@ -125,35 +103,28 @@ class ExpireOptions(OptionGroup):
         )
         return any(mine is not None and mine > snapshots for mine, snapshots in pairs)
 
-    def consumed(self, store: TableStore) -> int | None:
-        """The first snapshot that a consumer holds back, if any.
 
-        Where streams see overwrites, that is the one before what it reads next: what an overwrite takes back is there
-        as long as the snapshot is that it replaced.
+def find_consumed(context: TableContext) -> int | None:
+    """The first snapshot that a consumer holds back, if any.
 
-        Raises:
-            FormatError: the document of a consumer is damaged: it may hold anything.
-        """
-        if self.decoupled and self.consumers_hold_changelogs_only:
-            return None
-        following = next_consumed(store)
-        taken_back = bool(store.schema.primary_keys) and FollowOptions.parse(store.schema.options).overwrites
-        return following if following is None or not taken_back else following - 1
+    Where streams see overwrites, that is the one before what the consumer reads next: what an overwrite takes back is
+    there as long as the snapshot that it replaced.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions(OptionGroup):
-    """Who makes the changelog; other parts of the table declare that for everybody else."""
-
-    listed: ClassVar[bool] = False
-
-    producer: str = option("changelog-producer", "none", doc="Who makes the changelog.", affects=_MAINTENANCE)
+    Raises:
+        FormatError: the document of a consumer is damaged: it may hold anything.
+    """
+    options = context.options.of(ExpireOptions)
+    if options.keeps_changelogs_longer and options.consumers_hold_changelogs_only:
+        return None
+    following = next_consumed(context.store)
+    taken_back = context.is_keyed and context.table_options.of(FollowOptions).overwrites
+    return following if following is None or not taken_back else following - 1
 
 
-def streams_read_data(store: TableStore, options: Mapping[str, str]) -> bool:
-    """Whether the changes of a table are the files that its snapshots add, because nobody makes a changelog."""
-    producer = ProducerOptions.parse(options).producer.strip().lower()
-    return not store.schema.primary_keys or producer == "none"
+def streams_read_data(context: TableContext) -> bool:
+    """Whether the changes of a table are the files that its snapshots add, because it has no changelog producer."""
+    producer = SchemaOptions.read_leniently(context.table_options).changelog_producer
+    return not context.is_keyed or producer is ChangelogProducer.NONE
 
 
 # ------------------------------------------------------------------------------------------------ which snapshots
@@ -172,7 +143,7 @@ class Retention:
     def __post_init__(self) -> None:
         for name, value in (("retain_min", self.retain_min), ("retain_max", self.retain_max), ("limit", self.limit)):
             if not isinstance(value, int):
-                raise InvalidInputError(f"{name} is no number", got=repr(value)[:80], hint="give a whole number")
+                raise InvalidInputError(f"{name} is not a number", got=repr(value)[:80], hint="give a whole number")
         if self.retain_min < 1:
             raise InvalidInputError(
                 "at least one snapshot must be retained", retain_min=self.retain_min, hint="give 1 or more"
@@ -238,9 +209,9 @@ class ExpirePlan:
     def __str__(self) -> str:
         if not self.snapshot_ids:
             return "nothing to expire"
-        kept = f", {counted(len(self.changelogs), 'changelog')} stay" if self.changelogs else ""
+        kept = f", {pluralize(len(self.changelogs), 'changelog')} stay" if self.changelogs else ""
         ids = f"{self.snapshot_ids[0]} to {self.snapshot_ids[-1]}"
-        return f"{counted(len(self.snapshot_ids), 'snapshot')} ({ids}): {self.files}{kept}"
+        return f"{pluralize(len(self.snapshot_ids), 'snapshot')} ({ids}): {self.files}{kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +229,12 @@ class ExpireResult:
         number, what = (
             (len(self.changelog_ids), "changelog") if self.changelog_ids else (len(self.snapshot_ids), "snapshot")
         )
-        text = f"{counted(number, what)} expired: {self.files}"
-        return f"{text}; {counted(len(self.left), 'file')} left: {self.reason}" if self.left else text
+        text = f"{pluralize(number, what)} expired: {self.files}"
+        return f"{text}; {pluralize(len(self.left), 'file')} left: {self.reason}" if self.left else text
 
 
 def plan_expire(
-    store: TableStore,
-    paths: DataPaths,
-    options: ExpireOptions,
+    context: TableContext,
     *,
     older_than_ms: int | None = None,
     retain_max: int | None = None,
@@ -276,23 +245,24 @@ def plan_expire(
 
     Raises:
         InvalidInputError: the numbers contradict each other.
-        CommitConflictError: what holds files moved meanwhile: plan again.
+        CommitConflictError: what holds files changed while the plan was made: plan again.
         NotFoundError: a file of something that holds files is gone.
         FormatError: something that holds files is damaged.
     """
+    store, options = context.store, context.options.of(ExpireOptions)
     if older_than_ms is None:
         older_than_ms = store.env.clock.now_ms() - options.time_retained_ms
     retention = Retention(
-        retain_min=_given(retain_min, options.retain_min),
-        retain_max=_given(retain_max, options.retain_max),
+        retain_min=_or_default(retain_min, options.retain_min),
+        retain_max=_or_default(retain_max, options.retain_max),
         older_than_ms=older_than_ms,
-        limit=_given(max_deletes, options.limit),
+        limit=_or_default(max_deletes, options.limit),
     )
     snapshots = store.snapshots
     latest, earliest = snapshots.latest_id(), snapshots.earliest_id()
     if latest is None or earliest is None or latest - earliest < retention.retain_min:
         return ExpirePlan()
-    end = pick_end(earliest, latest, retention, times_of(snapshots), consumed=options.consumed(store))
+    end = pick_end(earliest, latest, retention, times_of(snapshots), consumed=find_consumed(context))
     if end <= earliest:
         return ExpirePlan(begin=earliest, end=earliest)
     view = look(store)
@@ -307,22 +277,22 @@ def plan_expire(
     try:
         expiring = read_snapshots(store, view.own, ids)
         (first_kept,) = read_snapshots(store, view.own, [end])
-        left = _Left(options.decoupled, streams_read_data(store, paths.schema.options))
-        files = plan_files(store, paths, view, expiring, first_kept, left)
+        left = _Left(options.keeps_changelogs_longer, streams_read_data(context))
+        files = plan_files(context, view, expiring, first_kept, left)
     except NotFoundError as cause:
-        # Another job may be expiring the same snapshots; if nothing moved, something that holds files is broken.
-        change = moved(view, look(store))
+        # Another job may be expiring the same snapshots; if nothing changed, the table is damaged.
+        change = find_change(view, look(store))
         if change is None:
             raise
         raise overtaken(change) from cause
-    return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if options.decoupled else ())
+    return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if options.keeps_changelogs_longer else ())
 
 
-def _given(value: int | None, default: int) -> int:
+def _or_default(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def times_of(kept: SnapshotStore | ChangelogStore) -> Times:
+def times_of(kept: SnapshotSource | ChangelogStore) -> Times:
     """The commit times of snapshots or of long-lived changelogs."""
 
     def times(first: int, last: int) -> Iterable[tuple[int, int | None]]:
@@ -340,15 +310,15 @@ class _Left:
 
 
 def plan_files(
-    store: TableStore, paths: DataPaths, view: View, expiring: Sequence[Snapshot], first_kept: Snapshot, left: _Left
+    context: TableContext, view: View, expiring: Sequence[Snapshot], first_kept: Snapshot, left: _Left
 ) -> Deletion:
     """The files that only these snapshots reach, and not the changelogs that they leave.
 
     Raises:
-        NotFoundError: something that holds files vanished meanwhile.
+        NotFoundError: a snapshot, tag or changelog that holds files was deleted while the plan was made.
         FormatError: something that holds files is damaged.
     """
-    reader = Reader(store.manifests, paths)
+    reader = Reader(context.store.manifests, context.paths)
     keeps_data = left.changelogs and left.data
     dead, external, complete = _dead(reader, [*expiring[1:], first_kept], compacted_only=keeps_data)
     changelog = no_files() if left.changelogs else union(_changelogs_of(reader, expiring))
@@ -361,12 +331,13 @@ def plan_files(
             metadata -= reader.changelog_metadata(snapshot)
     complete = complete and len(expiring) == first_kept.id - expiring[0].id
     needed = bool(dead.num_rows) or _backwards(metadata)
-    holding = _own_holding(store, reader, view, first_kept, expiring[0].id, needed=needed)
+    holding = _own_holding(context.store, reader, view, first_kept, expiring[0].id, needed=needed)
     if not left.changelogs:
-        add_changelogs(store, reader, view.own, holding)
+        add_changelogs(context, reader, view.own, holding)
     holding.states += [] if complete else [first_kept]
-    _add_others(store, reader, view, holding)
-    return holding.released(reader, dead, changelog, metadata, external=external)
+    for other in view.others:
+        add_branch(context, reader, other, holding)
+    return holding.plan_deletion(reader, dead, changelog, metadata, external=external)
 
 
 def _dead(reader: Reader, snapshots: Sequence[Snapshot], *, compacted_only: bool = False) -> tuple[pa.Table, int, bool]:
@@ -377,7 +348,7 @@ def _dead(reader: Reader, snapshots: Sequence[Snapshot], *, compacted_only: bool
             delta = reader.changes(reader.delta(snapshot))
             deltas.append(delta.filter(made_by_compactions(delta)) if compacted_only else delta)
         except (NotFoundError, FormatError):
-            # What another expiry left half deleted: its files become orphans, the rest can still go.
+            # An unfinished expiry deleted some of its files; the others become orphans.
             continue
     dead, external = dead_files(deltas, reader.paths)
     return dead, external, len(deltas) == len(snapshots)
@@ -386,7 +357,7 @@ def _dead(reader: Reader, snapshots: Sequence[Snapshot], *, compacted_only: bool
 def _changelogs_of(reader: Reader, snapshots: Iterable[Snapshot]) -> Iterable[pa.Table]:
     for snapshot in snapshots:
         try:
-            yield reader.added(reader.changelog(snapshot))
+            yield reader.read_added(reader.changelog(snapshot))
         except (NotFoundError, FormatError):
             continue
 
@@ -413,7 +384,7 @@ class Holding:
     lost: list[tuple[Snapshot, bool]] = field(default_factory=list)
     """Long-lived changelogs, of which only some files need to exist, and whether streams read data files of them."""
 
-    def released(
+    def plan_deletion(
         self, reader: Reader, data: pa.Table, changelog: pa.Table, metadata: set[str], *, external: int = 0
     ) -> Deletion:
         """Of these files those that nothing holds.
@@ -441,7 +412,7 @@ def _without_added(
         if not files.num_rows:
             break
         metas = [meta for snapshot in snapshots[start : start + _MANIFESTS] for meta in read(snapshot)]
-        files = without(files, reader.added([meta for meta in metas if meta.num_added]))
+        files = without(files, reader.read_added([meta for meta in metas if meta.num_added]))
     return files
 
 
@@ -450,7 +421,7 @@ def _paths(files: pa.Table) -> tuple[str, ...]:
 
 
 def _kept_by_changelog(reader: Reader, changelog: Snapshot, *, reads_data: bool) -> pa.Table:
-    parts = [reader.added(reader.changelog(changelog))]
+    parts = [reader.read_added(reader.changelog(changelog))]
     if reads_data:
         try:
             entries = reader.changes(reader.delta(changelog))
@@ -458,7 +429,7 @@ def _kept_by_changelog(reader: Reader, changelog: Snapshot, *, reads_data: bool)
             entries = None
         if entries is not None:
             written = pc.and_(pc.equal(entries.column("kind"), ADD), pc.invert(made_by_compactions(entries)))
-            parts.append(reader.located(entries.filter(written)))
+            parts.append(reader.locate_entries(entries.filter(written)))
     return union(parts)
 
 
@@ -476,7 +447,7 @@ def _own_holding(
     below = [tag for tag in tags if tag.id < first_kept.id]
     nearest = max((tag.id for tag in below if tag.id <= begin), default=0)
     for tag in tags:
-        holding.metadata |= reader.named(tag, changelog=False)
+        holding.metadata |= reader.list_named(tag, changelog=False)
     for tag in below:
         if tag.id >= nearest:
             holding.metadata |= reader.metadata(tag, changelog=False)
@@ -492,18 +463,13 @@ def _own_holding(
 def hold_taken_back(reader: Reader, holding: Holding, snapshots: Iterable[Snapshot], *, changelog: bool = True) -> None:
     """Hold what the documents of snapshots name and their index files, which may be those of an older snapshot."""
     for snapshot in snapshots:
-        holding.metadata |= reader.named(snapshot, changelog=changelog) | reader.index(snapshot)
+        holding.metadata |= reader.list_named(snapshot, changelog=changelog) | reader.index(snapshot)
 
 
-def _add_others(store: TableStore, reader: Reader, view: View, holding: Holding) -> None:
-    for other in view.others:
-        add_branch(store, reader, other, holding)
-
-
-def add_branch(store: TableStore, reader: Reader, view: BranchView, holding: Holding) -> None:
+def add_branch(context: TableContext, reader: Reader, view: BranchView, holding: Holding) -> None:
     """Hold everything that another branch reaches."""
-    snapshots = read_snapshots(store, view, view.snapshots)
-    tags = read_tags(store, view).values()
+    snapshots = read_snapshots(context.store, view, view.snapshots)
+    tags = read_tags(context.store, view).values()
     holding.states += [*snapshots[:1], *tags]
     holding.changes += snapshots[1:]
     holding.changelogs += snapshots
@@ -511,13 +477,13 @@ def add_branch(store: TableStore, reader: Reader, view: BranchView, holding: Hol
         holding.metadata |= reader.metadata(snapshot)
     for tag in tags:
         holding.metadata |= reader.metadata(tag, changelog=False)
-    add_changelogs(store, reader, view, holding)
+    add_changelogs(context, reader, view, holding)
 
 
-def add_changelogs(store: TableStore, reader: Reader, view: BranchView, holding: Holding) -> None:
+def add_changelogs(context: TableContext, reader: Reader, view: BranchView, holding: Holding) -> None:
     """Hold what the long-lived changelogs of a branch reach, as far as it is there."""
-    reads_data = streams_read_data(store, store.schema.options)
-    for changelog in read_changelogs(store, view):
+    reads_data = streams_read_data(context)
+    for changelog in read_changelogs(context.store, view):
         holding.lost.append((changelog, reads_data))
         holding.metadata |= reader.kept_metadata(changelog, reads_data=reads_data)
 
@@ -525,33 +491,35 @@ def add_changelogs(store: TableStore, reader: Reader, view: BranchView, holding:
 # ------------------------------------------------------------------------------------------------ the act
 
 
-def run_expire(store: TableStore, plan: ExpirePlan, options: ExpireOptions) -> ExpireResult:
-    """Expire what was planned, unless what holds files has moved since.
+def run_expire(context: TableContext, plan: ExpirePlan) -> ExpireResult:
+    """Expire what was planned, unless what holds files has changed since.
 
     Raises:
-        CommitConflictError: something moved before anything was deleted: plan again.
+        CommitConflictError: it changed before anything was deleted: plan again.
         StorageError: a snapshot could not be deleted; the files of those that were are orphans now.
     """
+    store = context.store
     if not plan.snapshot_ids or plan.view is None:
         if plan.begin and not store.env.io.exists(store.layout.snapshot_hint_path(EARLIEST), folder=False):
-            store.snapshots.hint_earliest(plan.begin)
+            store.publisher.hint_earliest(plan.begin)
         return ExpireResult()
-    consumed = options.consumed(store)
+    consumed = find_consumed(context)
     held = consumed is not None and consumed <= plan.snapshot_ids[-1]
-    change = "consumers" if held else moved(plan.view, look(store))
+    change = "consumers" if held else find_change(plan.view, look(store))
     if change is not None:
         raise overtaken(change)
     leave_changelogs(store, plan.changelogs)
-    store.snapshots.hint_earliest(plan.end)
+    store.publisher.hint_earliest(plan.end)
     for snapshot_id in plan.snapshot_ids:
-        store.snapshots.delete(snapshot_id)
-    # A power loss must not bring a snapshot back whose files are gone.
+        store.publisher.delete(snapshot_id)
+    # After a power loss no snapshot may reappear whose files are gone.
     settle_folder(store.env, store.layout.snapshot_dir)
-    # Whoever made a tag or a branch of these snapshots meanwhile sees them gone and gives up, or is seen here.
-    change = moved(plan.view, look(store), gone=plan.snapshot_ids, left=[each.id for each in plan.changelogs])
+    # A job that tags or branches one of these snapshots now either finds it gone and gives up, or is found here.
+    change = find_change(plan.view, look(store), gone=plan.snapshot_ids, left=[each.id for each in plan.changelogs])
     if change is not None:
-        return ExpireResult(plan.snapshot_ids, Deletion(), plan.files.paths, f"{change} moved meanwhile")
-    left = run_deletion(store.env, plan.files.paths, clean_folders=options.clean_folders)
+        return ExpireResult(plan.snapshot_ids, Deletion(), plan.files.paths, f"{change} changed during the expiry")
+    clean = context.options.of(ExpireOptions).clean_folders
+    left = run_deletion(store.env, plan.files.paths, clean_folders=clean)
     return ExpireResult(plan.snapshot_ids, plan.files, left, "the storage did not delete them" if left else None)
 
 
@@ -572,10 +540,10 @@ def leave_changelogs(store: TableStore, snapshots: Sequence[Snapshot]) -> None:
 
 
 def unless_overtaken(attempt: Callable[[], T]) -> T:
-    """Plan what is deleted and delete it, again while what holds files moves in between.
+    """Plan a deletion and run it, and do both again if what holds files changed in between.
 
     Raises:
-        CommitConflictError: it moved every time, and nothing was deleted.
+        CommitConflictError: it changed every time, and nothing was deleted.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -587,9 +555,9 @@ def unless_overtaken(attempt: Callable[[], T]) -> T:
 
 
 def overtaken(change: str) -> CommitConflictError:
-    """The error for a plan that was overtaken before anything was deleted."""
+    """Make the error for a plan that was overtaken before anything was deleted."""
     return CommitConflictError(
-        "what holds files has moved since the plan was made, and nothing was deleted",
+        "what holds files has changed since the plan was made, and nothing was deleted",
         code=_OVERTAKEN,
         moved=change,
         hint="plan again",

@@ -1,7 +1,7 @@
-"""What holds files back: snapshots, tags, branches, long-lived changelogs and consumers, seen at one moment.
+"""What holds files: snapshots, tags, branches, long-lived changelogs and consumers at one moment.
 
-`look` only lists, so that it can be repeated right before something is deleted: if what was there has moved, a plan
-made on the first look is not carried out.
+`look` only lists folders, so that it can be repeated right before something is deleted: if the result has changed, the
+plan made on the first one is not carried out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidelake.io.fileio import FileIO
-from tidelake.spec.layout import SNAPSHOT_PREFIX, TableLayout, parse_numbered
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.layout import TableLayout
 from tidelake.store.branches import BranchStore
 from tidelake.store.changelogs import ChangelogStore
 from tidelake.store.consumers import ConsumerStore
@@ -67,19 +67,16 @@ def look(store: TableStore) -> View:
 
 
 def _branch_view(io: FileIO, layout: TableLayout) -> BranchView:
-    tags = TagStore(io, layout).files()
-    found = ((parse_numbered(each.name, SNAPSHOT_PREFIX), each) for each in io.list(layout.snapshot_dir))
+    tags, files = TagStore(io, layout).files(), SnapshotStore(io, layout).files()
     return BranchView(
         layout,
-        files=tuple(
-            sorted((number, each.size, each.modified_ms) for number, each in found if number and not each.is_dir)
-        ),
+        files=tuple((number, each.size, each.modified_ms) for number, each in sorted(files.items())),
         tags=tuple((name, each.size, each.modified_ms) for name, each in sorted(tags.items())),
         changelogs=tuple(ChangelogStore(io, layout).ids()),
     )
 
 
-def moved(
+def find_change(
     before: View,
     after: View,
     *,
@@ -88,9 +85,9 @@ def moved(
     left: Iterable[int] = (),
     dropped: Iterable[int] = (),
 ) -> str | None:
-    """What has changed between two looks so that a plan made on the first may be wrong; None if nothing has.
+    """Find what has changed between two looks so that a plan made on the first may be wrong; None if nothing has.
 
-    New snapshots on top are no change: they hold new files, and old ones that the snapshot before them holds too.
+    New snapshots on top do not count: they hold new files, and old ones that the snapshot before them holds too.
 
     Args:
         before: what the plan was made on.
@@ -116,7 +113,7 @@ def moved(
         leaving = set(gone if old is expected else ())
         if not {file for file in old.files if file[0] not in leaving} <= set(new.files):
             return "snapshots"
-        # A new one below the newest that was there is no commit on top, but the work of a rollback or a fast-forward.
+        # A new snapshot below the former newest one comes from a rollback or a fast-forward, not from a commit.
         if any(each < max(old.snapshots, default=0) for each in set(new.snapshots) - set(old.snapshots)):
             return "snapshots"
     return None

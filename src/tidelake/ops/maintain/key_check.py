@@ -1,13 +1,14 @@
-"""Checking where the keys of a primary-key table are. Reads hash indexes, and keys of live files; changes nothing.
+"""Check where the keys of a primary-key table are. Reads hash indexes and keys of live files, changes nothing.
 
-I6  a key is in one place: the hash of a key is in the index of one dynamic bucket of its partition, and of every key
-    that a bucket holds it is in the index of that one; a key that moves between partitions is in one of them
-I13 rows lie in the partition and the bucket they belong to
+I6  a key is in one bucket: its hash is in the index of one dynamic bucket of its partition, and the index of a bucket
+    has the hashes of all its keys; a key that may move between partitions is in one of them
+I13 rows are in the partition and the bucket they belong to
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -15,55 +16,49 @@ import pyarrow as pa
 
 from tidelake.errors import FormatError, TidelakeError
 from tidelake.index.hash_index import Hashes
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.finding import Finding, Severity
 from tidelake.ops.maintain.row_places import rows_in_bucket, rows_in_partition
+from tidelake.ops.placement.assign import hash_entries, load_hashes
+from tidelake.ops.placement.cross_partition import MovingKeys
 from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.ops.scan.planner import splits_of
 from tidelake.ops.scan.split import Split
-from tidelake.ops.write.assign import hash_entries, load_hashes
-from tidelake.ops.write.cross_partition import MovingKeys
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.index_manifest import IndexFile
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.store.paths import DataPaths
+from tidelake.options import TableOptions
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.index_manifest import IndexFile
+from tidelake.spec.rows.binary_hash import hash_rows
+from tidelake.spec.schemas.bucket_mode import BucketMode, bucket_mode
+from tidelake.spec.schemas.schema import Schema
 from tidelake.store.table_store import TableStore
 
 __all__ = ["check_hash_indexes", "check_keys"]
 
 _SHOWN = 10
-"""Hashes in two buckets that are told of, for each pair of them."""
+"""Hashes that a finding lists for each pair of buckets."""
 _Indexes = Mapping[bytes, Mapping[int, IndexFile]]
 
 
-def _is_hash_dynamic(schema: Schema) -> bool:
-    """Whether keys of the table stay in their partition and get their buckets by its hash indexes."""
-    return bool(schema.primary_keys) and not _moves_keys(schema) and _bucket(schema) == -1
-
-
-def _moves_keys(schema: Schema) -> bool:
-    apart = not set(schema.partition_keys) <= set(schema.primary_keys)
-    return bool(schema.primary_keys) and apart and _bucket(schema) == -1
-
-
-def _bucket(schema: Schema) -> int | None:
+def _mode(context: TableContext) -> BucketMode | None:
+    """How keys get their bucket; None where the option is wrong, which is not reported here."""
     try:
-        return BucketOptions.parse(schema.options).bucket
+        return bucket_mode(context.schema, context.table_options)
     except TidelakeError:
-        return None  # what is wrong with options is not told here
+        return None
 
 
 # ------------------------------------------------------------------------------------------------ indexes alone
 
 
 def check_hash_indexes(
-    store: TableStore, snapshot: Snapshot, state: pa.Table, paths: DataPaths, seen: set[tuple[str, ...]]
+    context: TableContext, snapshot: Snapshot, state: pa.Table, seen: set[tuple[str, ...]]
 ) -> Iterator[Finding]:
     """What is wrong with the hash indexes of a snapshot with these live files; partitions in `seen` were looked at."""
-    if not _is_hash_dynamic(store.schema):
+    if _mode(context) is not BucketMode.DYNAMIC:
         return
+    store, paths = context.store, context.paths
     place = store.layout.snapshot_path(snapshot.id)
     entries = () if snapshot.index_manifest is None else store.manifests.read_index(snapshot.index_manifest)
     try:
@@ -102,13 +97,14 @@ def _check_twice(store: TableStore, files: Mapping[int, IndexFile], place: str) 
 # ------------------------------------------------------------------------------------------------ keys
 
 
-def check_keys(store: TableStore, paths: DataPaths, *, every_snapshot: bool = False) -> tuple[Finding, ...]:
+def check_keys(context: TableContext, *, every_snapshot: bool = False) -> tuple[Finding, ...]:
     """What is wrong with the places of keys at the newest snapshot, or at every one that is kept.
 
-    Manifests and snapshots that cannot be read are the business of `check_table` and passed over here, as are files.
+    Manifests, snapshots and files that cannot be read are skipped, because other checks report them.
     """
-    if not store.schema.primary_keys:
+    if not context.is_keyed:
         return ()
+    store, mode = context.store, _mode(context)
     findings: list[Finding] = []
     seen: set[tuple[str, str | None]] = set()
     for snapshot_id in reversed(store.snapshots.ids()):
@@ -116,23 +112,24 @@ def check_keys(store: TableStore, paths: DataPaths, *, every_snapshot: bool = Fa
             snapshot = store.snapshots.get(snapshot_id)
             entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot))
             named = () if snapshot.index_manifest is None else store.manifests.read_index(snapshot.index_manifest)
-            indexes: _Indexes = hash_entries(named) if _is_hash_dynamic(store.schema) else {}
+            indexes: _Indexes = hash_entries(named) if mode is BucketMode.DYNAMIC else {}
         except TidelakeError:
             continue
-        for split in splits_of(entries, snapshot_id, paths, SplitOptions.parse({}), None):
-            findings += _check_split(store, split, indexes.get(split.partition, {}).get(split.bucket), seen)
-        if _moves_keys(store.schema):
-            findings += _check_moving(store, paths, snapshot)
+        for split in splits_of(entries, snapshot_id, context.paths, SplitOptions(), None):
+            findings += _check_split(context, split, indexes.get(split.partition, {}).get(split.bucket), seen)
+        if mode is BucketMode.CROSS_PARTITION:
+            findings += _check_moving(context, snapshot)
         if not every_snapshot:
             break
     return tuple(findings)
 
 
 def _check_split(
-    store: TableStore, split: Split, index: IndexFile | None, seen: set[tuple[str, str | None]]
+    context: TableContext, split: Split, index: IndexFile | None, seen: set[tuple[str, str | None]]
 ) -> Iterator[Finding]:
     if split.bucket < 0:
         return
+    store = context.store
     known: Hashes | None = None
     for file in split.files:
         look = (split.path_of(file), None if index is None else index.file_name)
@@ -145,7 +142,8 @@ def _check_split(
                 known = load_hashes(store, {split.bucket: index})[split.bucket]
             columns = tuple(dict.fromkeys((*schema.partition_keys, *schema.primary_keys)))
             request = ReadRequest(schema=schema, columns=columns)
-            wrong = [_misplaced(schema, split, batch, known) for batch in read_data_file(store, split, file, request)]
+            batches = read_data_file(store, split, file, request)
+            wrong = [_count_misplaced(context, schema, split, batch, known) for batch in batches]
         except TidelakeError:
             continue
         if any(partition for partition, *_ in wrong):
@@ -157,10 +155,12 @@ def _check_split(
             yield _error("I6", f"{lacking} keys are not in the hash index of bucket {split.bucket}", look[0])
 
 
-def _misplaced(schema: Schema, split: Split, batch: pa.RecordBatch, known: Hashes | None) -> tuple[bool, bool, int]:
+def _count_misplaced(
+    context: TableContext, schema: Schema, split: Split, batch: pa.RecordBatch, known: Hashes | None
+) -> tuple[bool, bool, int]:
     """Whether rows are of another partition, of another bucket, and how many are not in the index of theirs."""
     lacking = 0 if known is None else int((~np.isin(_hashes(schema, batch), known)).sum())
-    return not rows_in_partition(schema, split, batch), not rows_in_bucket(schema, split, batch), lacking
+    return not rows_in_partition(schema, split, batch), not rows_in_bucket(context, schema, split, batch), lacking
 
 
 def _hashes(schema: Schema, batch: pa.RecordBatch) -> Hashes:
@@ -168,14 +168,14 @@ def _hashes(schema: Schema, batch: pa.RecordBatch) -> Hashes:
     return hash_rows([batch.column(name) for name in keys], [schema.field(name).type for name in keys])
 
 
-def _check_moving(store: TableStore, paths: DataPaths, snapshot: Snapshot) -> Iterator[Finding]:
+def _check_moving(context: TableContext, snapshot: Snapshot) -> Iterator[Finding]:
     """Whether a key is in two partitions, or in two buckets of one."""
-    options = {key: value for key, value in store.schema.options.items() if key != _TTL}
+    options = TableOptions({key: value for key, value in context.table_options.items() if key != _TTL})
     try:
-        MovingKeys(store, paths, options, snapshot).load()
+        MovingKeys(replace(context, options=options), snapshot).load()
     except FormatError as error:
         if error.code == "key-twice":
-            yield _error("I6", str(error), store.layout.snapshot_path(snapshot.id))
+            yield _error("I6", str(error), context.store.layout.snapshot_path(snapshot.id))
     except TidelakeError:
         return
 

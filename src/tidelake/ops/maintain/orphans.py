@@ -2,9 +2,9 @@
 
 A file is removed only if its name occurs in no manifest, list or document of any snapshot, tag or long-lived changelog
 of any branch, and only when it is older than a day by the clock of the storage: a running job has not committed its
-files yet. Everything that could make the set of used names too small stops the work before it begins: a document that
-cannot be read, a table without any used file, a head that moves while we look. Only folders of the table are looked at,
-no symbolic link is followed, and a dry run is the default.
+files yet. Everything that could make the set of used names incomplete stops the operation before it deletes anything: a
+document that cannot be read, a table without any used file, commits during the search. Only folders of the table are
+searched, no symbolic link is followed, and a dry run is the default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tidelake.errors import (
     UnsupportedError,
 )
 from tidelake.io.fileio import FileStatus
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.deletion import run_deletion
 from tidelake.ops.maintain.holders import (
     BranchView,
@@ -36,6 +37,7 @@ from tidelake.ops.maintain.holders import (
     read_tags,
 )
 from tidelake.ops.maintain.reachable import Reader
+from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.layout import (
     CHANGELOG_PREFIX,
     EARLIEST,
@@ -46,9 +48,7 @@ from tidelake.spec.layout import (
     STATISTICS_DIR,
     parse_bucket_name,
 )
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import Snapshot
-from tidelake.store.paths import DataPaths
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 from tidelake.store.table_store import TableStore
 
 DAY_MS = 86_400_000
@@ -72,34 +72,34 @@ class OrphanPlan:
     """What held files when the plan was made."""
 
     def __str__(self) -> str:
-        return f"{counted(len(self.paths), 'orphan')}, {self.size:,} bytes"
+        return f"{pluralize(len(self.paths), 'orphan')}, {self.size:,} bytes"
 
 
-def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> OrphanPlan:
+def plan_orphans(context: TableContext, *, older_than_ms: int) -> OrphanPlan:
     """Find the files that nothing refers to.
 
     Args:
-        store: the table, on any branch.
-        paths: where its data files lie.
+        context: the table, on any branch.
         older_than_ms: only files that were last written before this moment; at least a day ago.
 
     Raises:
         InvalidInputError: the moment is less than a day ago.
         UnsupportedError: the table keeps files in folders elsewhere.
-        CommitConflictError: the table did not stand still for long enough.
-        NotFoundError: a file that a snapshot refers to is gone, so that the used files cannot be told.
+        CommitConflictError: the table kept changing during the search.
+        NotFoundError: a file that a snapshot refers to is gone, so the used files cannot be determined.
         FormatError: such a file is damaged.
     """
+    store = context.store
     if older_than_ms > store.env.clock.now_ms() - DAY_MS:
         raise InvalidInputError(
             "orphans must be at least a day old, because running jobs have not committed their files yet",
             older_than_ms=older_than_ms,
             hint="choose a moment at least one day ago, such as `1 d`",
         )
-    _refuse_external(store)
+    _refuse_external(context)
     # Candidates first: what is written after this listing is not among them, whatever refers to it later.
     candidates = _candidates(store, older_than_ms)
-    used = _Used(store, Reader(store.manifests, paths))
+    used = _Used(store, Reader(store.manifests, context.paths))
     before = look(store)
     for _ in range(_LOOKS):
         try:
@@ -116,13 +116,13 @@ def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> 
         # Names only grow, so what was used a moment ago is spared too.
         before = after
     else:
-        raise CommitConflictError("table kept moving while its orphans were looked for", hint="try at a quieter time")
+        raise CommitConflictError("table kept changing during the orphan search", hint="try at a quieter time")
     names = used.names()
     if candidates.num_rows and not len(names):
         raise CommitConflictError(
             "table refers to no file at all, so every file would be an orphan",
             table=store.env.io.root,
-            hint="if the table is meant to be empty, drop and create it anew",
+            hint="if the table is meant to be empty, drop it and create it again",
         )
     found = candidates.filter(pc.invert(pc.is_in(candidates.column("name"), value_set=names)))
     temporary = list(_temporary(store, before, older_than_ms))
@@ -131,30 +131,29 @@ def plan_orphans(store: TableStore, paths: DataPaths, *, older_than_ms: int) -> 
     return OrphanPlan(orphans, size, older_than_ms, view=before)
 
 
-def run_orphans(store: TableStore, plan: OrphanPlan) -> tuple[str, ...]:
+def run_orphans(context: TableContext, plan: OrphanPlan) -> tuple[str, ...]:
     """Delete what was planned, and the folders that this leaves empty; returns files that stayed.
 
     Raises:
-        CommitConflictError: the table moved since the plan was made; nothing was deleted.
+        CommitConflictError: the table changed since the plan was made; nothing was deleted.
         InvalidInputError: by the clock of the storage the files are younger than a day.
     """
     if not plan.paths or plan.view is None:
         return ()
+    store = context.store
     if plan.older_than_ms > _storage_now_ms(store) - DAY_MS + _TICK_MS:
         raise InvalidInputError(
             "by the clock of the storage the orphans may be younger than a day", hint="check the clock of this machine"
         )
     if look(store) != plan.view:
-        raise CommitConflictError(
-            "table moved since its orphans were looked for", hint="plan again", code="plan-overtaken"
-        )
-    # Looked at once more: a job may have written one of these names anew.
+        raise CommitConflictError("table changed since the orphan search", hint="plan again", code="plan-overtaken")
+    # Checked again: a job may have written a file of the same name since.
     still = [path for path in plan.paths if _is_old(store, path, plan.older_than_ms)]
     return run_deletion(store.env, still, clean_folders=True)
 
 
-def _refuse_external(store: TableStore) -> None:
-    given = next((key for key in _EXTERNAL if store.schema.options.get(key)), None)
+def _refuse_external(context: TableContext) -> None:
+    given = next((key for key in _EXTERNAL if context.table_options.get(key)), None)
     if given is not None:
         raise UnsupportedError(
             "orphans of tables with files in other folders are not removed yet",
@@ -221,7 +220,7 @@ class _Used:
 
     def _add(self, snapshot: Snapshot, *, changelog: bool, lost: bool) -> None:
         reader = self._reader
-        self._few |= set(map(_name, reader.named(snapshot, changelog=changelog)))
+        self._few |= set(map(_name, reader.list_named(snapshot, changelog=changelog)))
         reads = [reader.base, reader.delta, *([reader.changelog] if changelog else [])]
         for read in reads:
             try:
@@ -263,13 +262,13 @@ def _name(path: str) -> str:
 
 def _candidates(store: TableStore, older_than_ms: int) -> pa.Table:
     """The old files in every folder of data and metadata, as far as they are plain files."""
-    found = [each for each in _stored(store) if not each.is_dir and each.modified_ms < older_than_ms]
+    found = [each for each in _list_stored(store) if not each.is_dir and each.modified_ms < older_than_ms]
     columns = ([each.path for each in found], [each.name for each in found], [each.size for each in found])
     arrays = [pa.array(values, dtype) for values, dtype in zip(columns, _CANDIDATE.types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=_CANDIDATE)
 
 
-def _stored(store: TableStore) -> Iterator[FileStatus]:
+def _list_stored(store: TableStore) -> Iterator[FileStatus]:
     for folder in (MANIFEST_DIR, INDEX_DIR, STATISTICS_DIR):
         yield from store.env.io.list(folder)
     yield from _buckets(store, store.layout.partition_dir(""), len(store.schema.partition_keys))

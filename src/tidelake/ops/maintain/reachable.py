@@ -1,4 +1,4 @@
-"""Which files a snapshot reaches, as paths relative to the table, and what is left of files when holders are taken out.
+"""The files that a snapshot refers to, as paths relative to the table, and set operations on tables of files.
 
 Metadata files are few and are sets of paths. Data files are many and stay columnar: a table of files has the path of
 each and when it was made, the extra files of a data file in rows of their own. Files outside the table's folder are not
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from tidelake.errors import FormatError, NotFoundError
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.data_file import FileSource
-from tidelake.spec.manifest import ADD
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.manifest import ADD
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 from tidelake.store.manifests import ManifestStore
 from tidelake.store.paths import DataPaths
 
 FILES = pa.schema([("path", pa.large_string()), ("made_ms", pa.int64())])
-"""The columns of a table of files. `made_ms` is null where nobody noted it."""
+"""The columns of a table of files. `made_ms` is null if the entry has no creation time."""
 
 COLUMNS = (
     "kind",
@@ -38,7 +38,7 @@ COLUMNS = (
     "creation_time_ms",
     "file_source",
 )
-"""The columns of manifest entries that tell where a file lies."""
+"""The columns of manifest entries that the path of a file depends on, and when and how it was written."""
 
 # Times of files are local times of their writers, those of snapshots are not, and clocks disagree.
 _CLOCKS_APART_MS = 2 * 86_400_000
@@ -70,10 +70,12 @@ class Reader:
         if changelog:
             reads.append(partial(self.changelog, snapshot))
         names = (meta.file_name for read in reads for meta in read())
-        return self.named(snapshot, changelog=changelog) | self.index(snapshot) | {self._manifest(n) for n in names}
+        return (
+            self.list_named(snapshot, changelog=changelog) | self.index(snapshot) | {self._manifest(n) for n in names}
+        )
 
     def metadata_of_lost(self, snapshot: Snapshot, *, changelog: bool = True) -> frozenset[str]:
-        """The same for a snapshot of which some files may be gone or damaged: what can be told."""
+        """The same for a snapshot of which some files may be gone or damaged: those that can be found."""
         reads: list[Callable[[], Iterable[str]]] = [
             lambda: (self._manifest(meta.file_name) for meta in self.base(snapshot)),
             lambda: (self._manifest(meta.file_name) for meta in self.delta(snapshot)),
@@ -81,7 +83,7 @@ class Reader:
         ]
         if changelog:
             reads.append(lambda: (self._manifest(meta.file_name) for meta in self.changelog(snapshot)))
-        found: set[str] = set(self.named(snapshot, changelog=changelog))
+        found: set[str] = set(self.list_named(snapshot, changelog=changelog))
         for read in reads:
             try:
                 found.update(read())
@@ -102,7 +104,7 @@ class Reader:
             (changelog.changelog_manifest_list, self._changelog),
         )
         for name, read in lists:
-            # Asked of the storage: a list that is remembered may be gone.
+            # Ask the storage: a cached list may be gone.
             if name is None or not self.manifests.io.exists(self._manifest(name), folder=False):
                 continue
             try:
@@ -115,7 +117,7 @@ class Reader:
         return frozenset(found)
 
     def beside(self, snapshot: Snapshot) -> frozenset[str]:
-        """The index files and statistics of a snapshot, as far as they can be told."""
+        """The index files and statistics of a snapshot, as far as they can be read."""
         found = {self._manifest(snapshot.index_manifest)} if snapshot.index_manifest is not None else set()
         if snapshot.statistics is not None:
             found.add(self.manifests.layout.statistics_path(snapshot.statistics))
@@ -124,7 +126,7 @@ class Reader:
         return frozenset(found)
 
     def changelog_metadata(self, snapshot: Snapshot) -> frozenset[str]:
-        """The list of the manifests of its changelog files, and those, as far as they can be told."""
+        """The list of the manifests of its changelog files, and those, as far as they can be read."""
         name = snapshot.changelog_manifest_list
         if name is None:
             return frozenset()
@@ -135,8 +137,8 @@ class Reader:
         except FormatError:
             return frozenset({self._manifest(name)})
 
-    def named(self, snapshot: Snapshot, *, changelog: bool = True) -> frozenset[str]:
-        """The files that the snapshot's own document names; nothing is read."""
+    def list_named(self, snapshot: Snapshot, *, changelog: bool = True) -> frozenset[str]:
+        """List the files that the snapshot's own document names, without reading any."""
         names = [snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest]
         names += [snapshot.changelog_manifest_list] if changelog else []
         found = {self._manifest(name) for name in names if name is not None}
@@ -204,9 +206,11 @@ class Reader:
             NotFoundError: a manifest is gone.
             FormatError: one is damaged.
         """
-        return self.located(live_entries(self.manifests, data_manifests(self.manifests, snapshot), columns=COLUMNS))
+        return self.locate_entries(
+            live_entries(self.manifests, data_manifests(self.manifests, snapshot), columns=COLUMNS)
+        )
 
-    def added(self, metas: Sequence[ManifestMeta]) -> pa.Table:
+    def read_added(self, metas: Sequence[ManifestMeta]) -> pa.Table:
         """The data files that manifests add.
 
         Raises:
@@ -214,7 +218,7 @@ class Reader:
             FormatError: one is damaged.
         """
         entries = self.changes(metas)
-        return self.located(entries.filter(pc.equal(entries.column("kind"), ADD)))
+        return self.locate_entries(entries.filter(pc.equal(entries.column("kind"), ADD)))
 
     def changes(self, metas: Sequence[ManifestMeta]) -> pa.Table:
         """The entries of manifests as they stand.
@@ -225,8 +229,8 @@ class Reader:
         """
         return read_changes(self.manifests, metas, columns=COLUMNS)
 
-    def located(self, entries: pa.Table) -> pa.Table:
-        """Where the files of entries lie, extra files included, those outside the table left out."""
+    def locate_entries(self, entries: pa.Table) -> pa.Table:
+        """Return the paths of the files of entries, with extra files, without files outside the table."""
         return locate(entries, self.paths).select(FILES.names)
 
 
@@ -266,7 +270,7 @@ def _folders(entries: pa.Table, paths: DataPaths) -> pa.ChunkedArray:
 
 
 def made_by_compactions(entries: pa.Table) -> pa.Array:
-    """Which entries are files that compactions wrote; of old ones nobody knows."""
+    """Which entries are files that compactions wrote; for entries of old writers this is unknown, so False."""
     return pc.fill_null(pc.equal(entries.column("file_source"), FileSource.COMPACT), False)
 
 
@@ -294,7 +298,7 @@ def _flat(paths: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def dead_files(deltas: Sequence[pa.Table], paths: DataPaths) -> tuple[pa.Table, int]:
-    """The files that changes, oldest first, leave deleted, and how many of them lie outside the table.
+    """The files that changes, oldest first, leave deleted, and how many of them are outside the table.
 
     A change that deletes a path and adds it again only moves the file to another level: the addition wins, in whatever
     order the two are written. A file that a later change adds again is alive.

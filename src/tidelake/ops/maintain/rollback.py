@@ -1,9 +1,9 @@
-"""Rolling a table back to an older snapshot: newer snapshots, tags and long-lived changelogs go, files stay as orphans.
+"""Rolling back to an older snapshot: newer snapshots, tags and long-lived changelogs are deleted, files become orphans.
 
 Snapshots go newest first, so that whatever a crash leaves is a table at some snapshot between the newest and the
 target, and rolling back again finishes the work. A tag whose snapshot has expired becomes a snapshot again before
 anything is deleted: at no moment is the table empty. Numbered commits that are rolled back may be committed again:
-their users' progress goes back too.
+the progress of all users goes back too (`rewind`), noted before the first snapshot goes and settled after the last one.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidelake.errors import InvalidInputError, NotFoundError
-from tidelake.notebook import counted
-from tidelake.ops.commit.messages import BATCH_IDENTIFIER
-from tidelake.ops.maintain.tags import created, tag_store
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
+from tidelake.ops.maintain.rewind import note_rewind, settle_rewind
+from tidelake.ops.maintain.tags import settle_creation, tag_store
 from tidelake.ops.scan.travel import at_time
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.documents.tag import Tag
 from tidelake.spec.layout import EARLIEST
-from tidelake.spec.progress import Progress
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.tag import Tag
 from tidelake.store.table_store import TableStore
 
 _ROUNDS = 10
@@ -27,7 +27,7 @@ _ROUNDS = 10
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback removes, newest first. `restored` tells that the target is one that only a tag still keeps."""
+    """What a rollback deletes, newest first. `restored`: the target has expired and only a tag still keeps it."""
 
     target: Snapshot
     snapshot_ids: tuple[int, ...] = ()
@@ -37,23 +37,24 @@ class RollbackPlan:
 
     def __str__(self) -> str:
         return (
-            f"back to snapshot {self.target.id}: {counted(len(self.snapshot_ids), 'snapshot')}, "
-            f"{counted(len(self.tags), 'tag')} and {counted(len(self.changelog_ids), 'changelog')} go; "
+            f"back to snapshot {self.target.id}: {pluralize(len(self.snapshot_ids), 'snapshot')}, "
+            f"{pluralize(len(self.tags), 'tag')} and {pluralize(len(self.changelog_ids), 'changelog')} go; "
             "their files stay until orphans are removed"
         )
 
 
 def plan_rollback(
-    store: TableStore, *, snapshot_id: int | None = None, tag: str | None = None, time_ms: int | None = None
+    context: TableContext, *, snapshot_id: int | None = None, tag: str | None = None, time_ms: int | None = None
 ) -> RollbackPlan:
     """What a rollback would remove.
 
     Raises:
         InvalidInputError: not exactly one target is given.
-        NotFoundError: there is no such snapshot or tag, or none that old.
+        NotFoundError: the snapshot or tag does not exist, or no snapshot is that old.
     """
     if [snapshot_id, tag, time_ms].count(None) != 2:
         raise InvalidInputError("give exactly one target", hint="pass snapshot=, tag= or timestamp=")
+    store = context.store
     tags = tag_store(store).all()
     target = _target(store, tags, snapshot_id, tag, time_ms)
     return RollbackPlan(
@@ -90,31 +91,35 @@ def _newer(ids: Iterable[int], target: Snapshot) -> tuple[int, ...]:
     return tuple(sorted((each for each in ids if each > target.id), reverse=True))
 
 
-def run_rollback(store: TableStore, plan: RollbackPlan) -> RollbackPlan:
-    """Roll back, and tell what went: snapshots that others committed meanwhile go too.
+def run_rollback(context: TableContext, plan: RollbackPlan) -> RollbackPlan:
+    """Roll back, and return what was deleted, including snapshots that others committed since the plan.
 
-    Stop writers first. A commit that is under way may still publish on top of what is rolled back.
+    Stop writers first. A commit that is running may still publish on top of the target.
 
     Raises:
         NotFoundError: the target expired since the plan was made.
-        CommitUnknownError: the storage did not tell whether the target is there again; nothing was removed.
-        StorageError: the storage failed; rolling back again goes on.
+        FormatError: the commit progress of a user is damaged; no snapshot was deleted.
+        CommitUnknownError: it is unknown whether the target was restored; nothing was deleted.
+        StorageError: the storage failed; roll back again to continue.
     """
-    target = plan.target
+    store, target = context.store, plan.target
     restore_snapshot(store, target)
     removed: list[int] = []
-    store.snapshots.hint_latest(target.id)
+    rewind = note_rewind(store, target)
+    store.publisher.hint_latest(target.id)
     for _ in range(_ROUNDS):
         newer = _newer(store.snapshots.ids(), target)
         if not newer:
             break
-        rewind_progress(store, [each for each in map(store.snapshots.find, newer) if each is not None])
+        if removed:  # others commit while this runs
+            rewind |= note_rewind(store, target)
         for snapshot_id in newer:
-            store.snapshots.delete(snapshot_id)
+            store.publisher.delete(snapshot_id)
         removed += newer
-    store.snapshots.hint_latest(target.id)
+    settle_rewind(store, rewind)
+    store.publisher.hint_latest(target.id)
     if plan.restored:
-        store.snapshots.hint_earliest(min(store.snapshots.ids(), default=target.id))
+        store.publisher.hint_earliest(min(store.snapshots.ids(), default=target.id))
     remove_changelogs(store, plan.changelog_ids)
     tags = tag_store(store)
     newer_tags = tuple(sorted(name for name, each in tags.all().items() if each.snapshot.id > target.id))
@@ -129,20 +134,20 @@ def restore_snapshot(store: TableStore, target: Snapshot) -> None:
 
     Raises:
         NotFoundError: another snapshot has its id, or it expired and no tag keeps it.
-        CommitUnknownError: the storage did not tell whether it is there.
+        CommitUnknownError: it is unknown whether it was restored.
     """
     there = store.snapshots.find(target.id)
     if there is None and any(target.is_same_commit(each.snapshot) for each in tag_store(store).all().values()):
         whole = without_lost_changelog(store, target)
-        created(
-            store.snapshots.publish(whole),
+        settle_creation(
+            store.publisher.publish(whole),
             lambda: whole.is_same_commit(store.snapshots.find(target.id)),
             what=f"snapshot {target.id}",
         )
         there = store.snapshots.find(target.id)
     if not target.is_same_commit(there):
         raise NotFoundError(
-            "snapshot is not there any more", code="snapshot-not-found", snapshot_id=target.id, hint="plan again"
+            "snapshot no longer exists", code="snapshot-not-found", snapshot_id=target.id, hint="plan again"
         )
 
 
@@ -156,22 +161,8 @@ def without_lost_changelog(store: TableStore, kept: Snapshot) -> Snapshot:
     )
 
 
-def rewind_progress(store: TableStore, removed: Iterable[Snapshot]) -> None:
-    """Forget the numbered commits of snapshots that are about to go, so that they may be committed again."""
-    first: dict[str, int] = {}
-    for snapshot in removed:
-        if snapshot.commit_identifier != BATCH_IDENTIFIER:
-            known = first.get(snapshot.commit_user, snapshot.commit_identifier)
-            first[snapshot.commit_user] = min(known, snapshot.commit_identifier)
-    for user, identifier in first.items():
-        progress = store.progress.read(user)
-        if progress.committed is not None and progress.committed >= identifier:
-            # Identifiers of a user only grow: all before the first that goes were committed before it.
-            store.progress.write(Progress(user=user, committed=identifier - 1))
-
-
 def remove_changelogs(store: TableStore, ids: Iterable[int]) -> None:
-    """Remove long-lived changelogs that are no longer part of the table's past; their files stay as orphans.
+    """Delete long-lived changelogs that no longer belong to the history of the table; their files become orphans.
 
     Raises:
         StorageError: the storage failed.

@@ -1,16 +1,17 @@
-"""Whether rows lie where they belong."""
+"""Whether rows are in the partition and bucket they belong to."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.split import Split
-from tidelake.spec.binary_row import encode_rows
-from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import with_nullable
+from tidelake.spec.rows.binary_row import encode_rows
+from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import with_nullable
 
 __all__ = ["rows_in_bucket", "rows_in_partition"]
 
@@ -25,7 +26,7 @@ def rows_in_partition(schema: Schema, split: Split, batch: pa.RecordBatch) -> bo
     return found == [split.partition]
 
 
-def rows_in_bucket(schema: Schema, split: Split, batch: pa.RecordBatch) -> bool:
+def rows_in_bucket(context: TableContext, schema: Schema, split: Split, batch: pa.RecordBatch) -> bool:
     """Whether all rows are of the bucket that their file is in, as far as that follows from the rows."""
     keys = schema.bucket_keys
     if split.total_buckets <= 0 or not keys:
@@ -33,7 +34,7 @@ def rows_in_bucket(schema: Schema, split: Split, batch: pa.RecordBatch) -> bool:
     found = assign_buckets(
         [batch.column(name) for name in keys],
         [schema.field(name).type for name in keys],
-        function=BucketOptions.parse(schema.options).function,
+        function=context.options.of(BucketOptions).function,
         count=split.total_buckets,
     )
     return bool(np.all(found == split.bucket))

@@ -1,8 +1,8 @@
-"""Tags: naming a snapshot so that it outlives its expiry, and letting go of it.
+"""Tags: create, rename, delete and expire them.
 
-Making one writes the tag and then looks whether the snapshot is still there: an expiry that deleted it meanwhile did
-not see the tag, so the tag is taken back. Deleting one removes the tag's file first and then what only the tag held:
-files of its state that no other tag, snapshot or branch holds. A crash between the two leaves orphans.
+To create a tag, its file is written and then the snapshot is checked: if an expiry deleted it before it could see the
+tag, the tag is deleted again. To delete a tag, its file is deleted first and then the files that only the tag held:
+those of its state that no other tag, snapshot or branch holds. A crash between the two leaves orphans.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from functools import partial
 from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.io.clock import local_time_ms
 from tidelake.io.fileio import Created, Exists, Outcome
-from tidelake.notebook import counted
+from tidelake.notebook import pluralize
+from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
 from tidelake.ops.maintain.expire import (
     Holding,
@@ -24,13 +25,12 @@ from tidelake.ops.maintain.expire import (
     overtaken,
     unless_overtaken,
 )
-from tidelake.ops.maintain.holders import View, look, moved, read_snapshots, read_tags
+from tidelake.ops.maintain.holders import View, find_change, look, read_snapshots, read_tags
 from tidelake.ops.maintain.reachable import Reader, no_files
 from tidelake.options import Affects, DurationMs, OptionGroup, option
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.spec.success import mark_success, success_to_json
-from tidelake.spec.tag import Tag
-from tidelake.store.paths import DataPaths
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.success import mark_success, success_to_json
+from tidelake.spec.documents.tag import Tag
 from tidelake.store.snapshots import EXPIRED, plan_again
 from tidelake.store.table_store import TableStore
 from tidelake.store.tags import TagStore
@@ -41,18 +41,24 @@ _NANOS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagOptions(OptionGroup):
-    """How long tags live, and what is told of them."""
+    """How long tags are kept, and what else is done for a new tag."""
 
     time_retained_ms: DurationMs | None = option(
-        "tag.default-time-retained", None, doc="How long a tag lives unless it says so itself.", affects=_MAINTENANCE
+        "tag.default-time-retained",
+        None,
+        doc="How long a tag is kept unless it has its own time.",
+        affects=_MAINTENANCE,
     )
     expire: bool = option(
-        "tag.time-expire-enabled", True, doc="Whether tags past their time go after a commit.", affects=_MAINTENANCE
+        "tag.time-expire-enabled",
+        True,
+        doc="Whether tags past their time are deleted after a commit.",
+        affects=_MAINTENANCE,
     )
     success_file: bool = option(
         "tag.create-success-file", False, doc="Write a success file for each tag.", affects=_MAINTENANCE
     )
-    callbacks: str = option("tag.callbacks", "", doc="Classes called after a tag was made.", affects=_MAINTENANCE)
+    callbacks: str = option("tag.callbacks", "", doc="Classes to call after a tag was created.", affects=_MAINTENANCE)
 
 
 def tag_store(store: TableStore) -> TagStore:
@@ -64,8 +70,7 @@ def tag_store(store: TableStore) -> TagStore:
 
 
 def create_tag(
-    store: TableStore,
-    options: TagOptions,
+    context: TableContext,
     name: str | None,
     *,
     snapshot_id: int | None = None,
@@ -75,16 +80,17 @@ def create_tag(
     """Give a snapshot (the newest one) a name and return it; without a name it is `snapshot-N`.
 
     Raises:
-        InvalidInputError: the name is taken or unusable.
-        NotFoundError: the snapshot does not exist, or expired meanwhile.
-        CommitUnknownError: the storage did not tell whether the tag is there.
-        UnsupportedError: the table calls classes after making a tag.
+        InvalidInputError: the name is taken or invalid.
+        NotFoundError: the snapshot does not exist, or expired while it was tagged.
+        CommitUnknownError: it is unknown whether the tag was created.
+        UnsupportedError: the option `tag.callbacks` is set.
     """
+    options = context.options.of(TagOptions)
     if options.callbacks:
         raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=options.callbacks)
 
     def attempt() -> str:
-        return _create(store, options, name, snapshot_id, time_retained_ms, ignore_if_exists)
+        return _create(context.store, options, name, snapshot_id, time_retained_ms, ignore_if_exists)
 
     return plan_again(attempt) if snapshot_id is None else attempt()
 
@@ -133,14 +139,14 @@ def _create(
 def _publish(store: TableStore, name: str, tag: Tag) -> bool:
     """Create the tag; False if the name is taken."""
     tags = tag_store(store)
-    return created(tags.create(name, tag), lambda: tags.find(name) == tag, what=f"tag {name}")
+    return settle_creation(tags.create(name, tag), lambda: tags.find(name) == tag, what=f"tag {name}")
 
 
-def created(outcome: Outcome, is_mine: Callable[[], bool], *, what: str) -> bool:
-    """Whether a document that one name is for is ours, after an answer that may have been lost.
+def settle_creation(outcome: Outcome, is_mine: Callable[[], bool], *, what: str) -> bool:
+    """Whether we created a document, given an answer of the storage that may be unknown.
 
     Raises:
-        CommitUnknownError: the storage did not tell whether it is there.
+        CommitUnknownError: the answer is unknown, and the document is not there.
     """
     if isinstance(outcome, Created):
         return True
@@ -149,10 +155,10 @@ def created(outcome: Outcome, is_mine: Callable[[], bool], *, what: str) -> bool
     if is_mine():
         return True
     raise CommitUnknownError(
-        "storage did not tell whether the document was created",
+        "storage did not confirm whether the document was created",
         document=what,
         cause=outcome.cause,
-        hint="look whether it is there, and repeat the call if it is not",
+        hint="check whether it exists, and repeat the call if not",
     )
 
 
@@ -166,14 +172,15 @@ def _check_still_there(store: TableStore, name: str, snapshot: Snapshot) -> None
     raise NotFoundError("snapshot expired while it was tagged", code=EXPIRED, snapshot_id=snapshot.id, tag=name)
 
 
-def rename_tag(store: TableStore, name: str, new: str) -> None:
+def rename_tag(context: TableContext, name: str, new: str) -> None:
     """Give a tag another name; at every moment it is there under one of them.
 
     Raises:
-        NotFoundError: there is no such tag.
-        InvalidInputError: the new name is taken or unusable.
-        CommitUnknownError: the storage did not tell whether the new tag is there; the old one is.
+        NotFoundError: the tag does not exist.
+        InvalidInputError: the new name is taken or invalid.
+        CommitUnknownError: it is unknown whether the new tag was created; the old one still exists.
     """
+    store = context.store
     tag = tag_store(store).get(name)
     if not _publish(store, new, tag):
         raise InvalidInputError("tag exists already", code="tag-exists", tag=new, hint="choose another name")
@@ -195,33 +202,34 @@ class TagDeletion:
     def __str__(self) -> str:
         if not self.tags:
             return "no tag to delete"
-        return f"{counted(len(self.tags), 'tag')} ({', '.join(self.tags[:5])}): {self.files}"
+        return f"{pluralize(len(self.tags), 'tag')} ({', '.join(self.tags[:5])}): {self.files}"
 
 
-def plan_tag_deletion(store: TableStore, paths: DataPaths, name: str) -> TagDeletion:
+def plan_tag_deletion(context: TableContext, name: str) -> TagDeletion:
     """Which files go with a tag.
 
     Raises:
-        NotFoundError: there is no such tag, or something that holds files vanished meanwhile.
+        NotFoundError: the tag does not exist, or something that holds files was deleted while the plan was made.
         FormatError: something that holds files is damaged.
     """
+    store = context.store
     snapshot = tag_store(store).get(name).snapshot
     view = look(store)
     others = {other: kept for other, kept in read_tags(store, view.own).items() if other != name}
     if snapshot.id in view.own.snapshots or any(kept.id == snapshot.id for kept in others.values()):
         return TagDeletion((name,), Deletion(), view)
-    reader = Reader(store.manifests, paths)
+    reader = Reader(store.manifests, context.paths)
     metadata = set(reader.metadata_of_lost(snapshot, changelog=False))
     holding = _tag_holding(store, reader, view, snapshot, list(others.values()))
-    add_changelogs(store, reader, view.own, holding)
+    add_changelogs(context, reader, view.own, holding)
     for other in view.others:
-        add_branch(store, reader, other, holding)
-    # Without its whole state nobody can tell which data files the tag holds: they stay, as orphans.
+        add_branch(context, reader, other, holding)
+    # Without its complete state the data files of the tag are unknown: they stay as orphans.
     try:
         data = reader.live(snapshot)
     except NotFoundError:
         data = no_files()
-    return TagDeletion((name,), holding.released(reader, data, no_files(), metadata), view)
+    return TagDeletion((name,), holding.plan_deletion(reader, data, no_files(), metadata), view)
 
 
 def _tag_holding(
@@ -243,24 +251,25 @@ def _tag_holding(
     return holding
 
 
-def run_tag_deletion(store: TableStore, plan: TagDeletion, *, clean_folders: bool = False) -> tuple[str, ...]:
+def run_tag_deletion(context: TableContext, plan: TagDeletion, *, clean_folders: bool = False) -> tuple[str, ...]:
     """Delete tags and what only they held; returns files that stayed as orphans.
 
     Raises:
-        CommitConflictError: what holds files moved before anything was deleted: plan again.
+        CommitConflictError: what holds files changed before anything was deleted: plan again.
         StorageError: a tag could not be deleted.
     """
     assert plan.view is not None
-    change = moved(plan.view, look(store))
+    store = context.store
+    change = find_change(plan.view, look(store))
     if change is not None:
         raise overtaken(change)
     for name in plan.tags:
         tag_store(store).delete(name)
     if not plan.files.paths:
         return ()
-    # A power loss must not bring a tag back whose files are gone.
+    # After a power loss no tag may reappear whose files are gone.
     settle_folder(store.env, store.layout.tag_dir)
-    if moved(plan.view, look(store), untagged=plan.tags) is not None:
+    if find_change(plan.view, look(store), untagged=plan.tags) is not None:
         return plan.files.paths
     return run_deletion(store.env, plan.files.paths, clean_folders=clean_folders)
 
@@ -295,20 +304,21 @@ def tags_before(store: TableStore, tags: dict[str, Tag], *, older_than_ms: int) 
 
 
 def run_tag_expiry(
-    store: TableStore, paths: DataPaths, *, older_than_ms: int | None = None, clean_folders: bool = False
+    context: TableContext, *, older_than_ms: int | None = None, clean_folders: bool = False
 ) -> tuple[str, ...]:
     """Delete the tags past their time, or those made before a moment; returns their names.
 
     Raises:
-        CommitConflictError: what holds files moved meanwhile; tags deleted so far are gone.
+        CommitConflictError: what holds files kept changing; some tags may be deleted already.
     """
+    store = context.store
     tags = tag_store(store).all()
     names = expired_tags(tags, now_local_ns=local_time_ms(store.env.clock) * _NANOS_PER_MS)
     if older_than_ms is not None:
         names = sorted({*names, *tags_before(store, tags, older_than_ms=older_than_ms)})
 
     def delete(name: str) -> None:
-        run_tag_deletion(store, plan_tag_deletion(store, paths, name), clean_folders=clean_folders)
+        run_tag_deletion(context, plan_tag_deletion(context, name), clean_folders=clean_folders)
 
     for name in names:
         unless_overtaken(partial(delete, name))

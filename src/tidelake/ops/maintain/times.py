@@ -54,7 +54,7 @@ def span_ms(value: Span) -> int:
     """A duration in milliseconds.
 
     Raises:
-        InvalidInputError: it is no duration.
+        InvalidInputError: it is not a duration.
     """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1_000)

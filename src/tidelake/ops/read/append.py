@@ -1,60 +1,35 @@
 """Rows of append splits as Arrow batches: files in order, each read with the schema it was written with.
 
-A generator holds one batch at a time; nothing is gathered here.
+Generators hold one batch at a time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from tidelake.errors import FormatError, NotFoundError
-from tidelake.expr.tree import Predicate
-from tidelake.files.keyed import keyed_fields
 from tidelake.files.options import format_of
-from tidelake.files.read import read_file
+from tidelake.files.read.data_file import read_file
+from tidelake.files.read.request import StoredFile
+from tidelake.files.write.keyed import keyed_fields
 from tidelake.index.deletion_vectors import Positions
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
-from tidelake.spec.arrow_types import row_to_arrow
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import Field
+from tidelake.spec.types.data_types import Field
+from tidelake.store.deletion_vectors import read_vector
 from tidelake.store.external import open_external
 from tidelake.store.schemas import SchemaStore
-from tidelake.store.snapshots import expired
+from tidelake.store.snapshots import make_expired_error
 from tidelake.store.table_store import TableStore
-from tidelake.store.vectors import read_vector
+
+__all__ = ["ReadRequest", "deleted_rows", "live_rows", "lost_file", "read_data_file", "read_splits"]
 
 _LOG = logging.getLogger(__name__)
-BATCH_ROWS = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRequest:
-    """What a reader wants of each row: columns, a filter, and how many rows at most."""
-
-    schema: Schema
-    columns: tuple[str, ...]
-    where: Predicate | None = None
-    limit: int | None = None
-    ignore_corrupt_files: bool = False
-    ignore_lost_files: bool = False
-    share: tuple[int, int] = (0, 1)
-    """Which of how many parts of each file is read; the parts together are the file."""
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The wanted columns, in the order asked for."""
-        return tuple(self.schema.field(name) for name in self.columns)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of the rows."""
-        return row_to_arrow(self.fields)
 
 
 def read_splits(store: TableStore, splits: Iterable[Split], request: ReadRequest) -> Iterator[pa.RecordBatch]:
@@ -79,74 +54,53 @@ def read_splits(store: TableStore, splits: Iterable[Split], request: ReadRequest
 
 
 def read_data_file(
-    store: TableStore,
-    split: Split,
-    file: DataFile,
-    request: ReadRequest,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    row_numbers: bool = False,
-    dictionaries: Collection[str] = (),
-    stream: bool = False,
-    only: Positions | None = None,
-    loosely: bool = False,
+    store: TableStore, split: Split, file: DataFile, request: ReadRequest, *, only: Positions | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a split, or `only` those at some places; with `row_numbers` also the place of each.
-
-    Columns named in `dictionaries` come as Arrow dictionaries where the file has them so. With `stream`, memory holds a
-    batch at a time, not a row group. `loosely`, the condition only rules out row groups.
+    """The rows of one file of a split, or `only` those at some positions.
 
     Raises:
-        FormatError: the file is missing or damaged, or lies outside the table and its external roots.
-        UnsupportedError: the file lies outside the table on a storage, or in a format, that is not read yet.
+        FormatError: the file is missing or damaged, or outside the table and its external roots.
+        UnsupportedError: the file is outside the table on a storage, or in a format, that cannot be read yet.
     """
     io, path = store.env.io, split.path_of(file)
     if file.external_path is not None:
         io, path = open_external(io, store.schema.options, file.external_path)
-    file_fields = _file_fields(store, split, file)  # outside: a missing schema is no damaged data file
+    file_fields = _file_fields(store, split, file)  # not inside `try`: a missing schema is not a damaged data file
     try:
         deleted = deleted_rows(store, split, file)
-        yield from read_file(
-            io,
-            path,
+        stored = StoredFile(
+            io=io,
+            path=path,
             format=format_of(file.file_name),
-            file_fields=file_fields,
-            read_fields=request.fields,
-            where=request.where,
-            filter_fields=request.schema.fields,
-            batch_rows=batch_rows,
-            row_numbers=row_numbers,
-            skip=deleted,
-            only=only,
-            dictionaries=dictionaries,
-            stream=stream,
-            loosely=loosely,
-            share=request.share,
-            file_size=file.file_size,
+            fields=file_fields,
+            size=file.file_size,
             row_count=file.row_count,
+            deleted=deleted,
+            only=only,
         )
+        yield from read_file(stored, request.for_files())
     except FormatError as cause:
         if not request.ignore_corrupt_files:
             raise
-        _LOG.warning("left out the rest of a damaged data file: %s", cause)
+        _LOG.warning("skipped the rest of a damaged data file: %s", cause)
     except NotFoundError as cause:
         if request.ignore_lost_files:
-            _LOG.warning("left out a data file that is gone: %s", path)
+            _LOG.warning("skipped a data file that is gone: %s", path)
             return
         raise lost_file(store, split, path, cause) from cause
 
 
 def lost_file(store: TableStore, split: Split, path: str, cause: NotFoundError) -> NotFoundError | FormatError:
-    """The error for a file of a split that is not there: its snapshot expired, or the table is damaged."""
+    """Make the error for a missing file of a split: its snapshot expired, or the table is damaged."""
     if split.branch is None and not store.snapshots.exists(split.snapshot_id) and not store.is_dropped():
-        return expired(split.snapshot_id, store.env.io.root, cause)
+        return make_expired_error(split.snapshot_id, store.env.io.root, cause)
     return FormatError(
         "data file is missing",
         code="file-missing",
         path=path,
         table=store.env.io.root,
         snapshot_id=split.snapshot_id,
-        hint="the snapshot expired or the table was dropped meanwhile: open it again; else run check()",
+        hint="if the snapshot expired or the table was dropped since, open it again; else run check()",
     )
 
 
@@ -164,7 +118,7 @@ def deleted_rows(store: TableStore, split: Split, file: DataFile) -> Positions |
 
 
 def live_rows(store: TableStore, split: Split, files: Iterable[DataFile]) -> int:
-    """How many rows of files of a split are not deleted; a vector is read only where the metadata does not tell.
+    """How many rows of files of a split are not deleted; a vector is read only if the metadata lacks its size.
 
     Raises:
         NotFoundError: the snapshot expired, and a file that holds a vector is gone.

@@ -1,10 +1,10 @@
-"""Changes as one row per change: every column a list, the two halves of an update packed together.
+"""Changes as one row per change: every column is a list, and the two rows of an update are packed together.
 
-A row before an update and the one after it lie next to each other: a `+U` right behind a `-U` of its key goes with it,
-also where a file ends between the two. A `-U` that has none stays a row by itself.
+The two rows of an update are adjacent: a `+U` directly after a `-U` of the same key belongs to it, even if a file ends
+between them. A `-U` without a `+U` stays a row of its own.
 
-Invariant: an update is chosen whole. A condition keeps a change if one of its rows fulfils it; before rows are packed
-only what it says about keys and partitions may leave rows out, because that is true of both halves or of none.
+Invariant: an update is kept or dropped as a whole. A condition keeps a change if one of its rows satisfies it. Before
+rows are packed only the part of the condition on keys and partitions may drop rows: it is the same for both rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 
 from tidelake.expr.evaluate import matches
 from tidelake.expr.tree import Predicate
-from tidelake.ops.read.changes import KINDS, ChangeRequest
+from tidelake.ops.read.changes import KINDS
 from tidelake.ops.scan.changes import shared_by_halves
-from tidelake.spec.binary_row import encode_rows
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import with_nullable
+from tidelake.ops.scan.request import ReadRequest
+from tidelake.spec.rows.binary_row import encode_rows
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import with_nullable
 
 _BEFORE, _AFTER = KINDS[1], KINDS[2]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -40,8 +41,8 @@ def binlog_schema(changes: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def halves(request: ChangeRequest) -> ChangeRequest:
-    """What has to be read for `packed` to answer a request: both rows of each update, and whose they are."""
+def halves(request: ReadRequest) -> ReadRequest:
+    """What has to be read for `pack_updates` to answer a request: both rows of each update, and their keys."""
     if not request.schema.primary_keys:
         return replace(request, limit=None)
     looked_at = sorted(request.where.columns()) if request.where is not None else ()
@@ -50,7 +51,7 @@ def halves(request: ChangeRequest) -> ChangeRequest:
     return replace(request, columns=tuple(columns), where=where, limit=None)
 
 
-def packed(batches: Iterable[pa.RecordBatch], request: ChangeRequest) -> Iterator[pa.RecordBatch]:
+def pack_updates(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
     """Changes with the two rows of each update in one; a batch that ends between the two waits for the next.
 
     Args:
@@ -70,9 +71,9 @@ def packed(batches: Iterable[pa.RecordBatch], request: ChangeRequest) -> Iterato
         if batch.column(0)[-1] == _BEFORE:
             held, batch = batch.slice(batch.num_rows - 1), batch.slice(0, batch.num_rows - 1)
         if batch.num_rows:
-            yield from _chosen(batch, _heads(batch, request.schema), names, schema, where)
+            yield from _choose(batch, _heads(batch, request.schema), names, schema, where)
     if held is not None:
-        yield from _chosen(held, np.zeros(1, np.int64), names, schema, where)
+        yield from _choose(held, np.zeros(1, np.int64), names, schema, where)
 
 
 def _identity(schema: Schema) -> tuple[str, ...]:
@@ -102,11 +103,11 @@ def _of_one_key(batch: pa.RecordBatch, places: np.ndarray, schema: Schema) -> Fl
     return same
 
 
-def _chosen(
+def _choose(
     batch: pa.RecordBatch, heads: np.ndarray, names: Sequence[str], schema: pa.Schema, where: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     """The changes of which one row fulfils the condition."""
-    rows = _packed(batch.select(names), heads, schema)
+    rows = _pack(batch.select(names), heads, schema)
     if where is not None:
         columns = {name: batch.column(name) for name in where.columns()}
         hits = pc.fill_null(matches(where, columns, batch.num_rows), False).to_numpy(zero_copy_only=False)
@@ -115,7 +116,7 @@ def _chosen(
         yield rows
 
 
-def _packed(batch: pa.RecordBatch, heads: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
+def _pack(batch: pa.RecordBatch, heads: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
     offsets = pa.array(np.append(heads, batch.num_rows), pa.int32())
     last = pa.array(np.append(heads[1:], batch.num_rows) - 1)
     columns = []

@@ -1,8 +1,8 @@
-"""Rows of primary-key splits: files that need no merge as they are, the others merged on the way.
+"""Rows of primary-key splits: raw reads of files that need no merge, and merge on read of the others.
 
-What need not be read is not: sequence numbers where the files themselves say which is newer, kinds where no file holds
-a deletion, and of the columns only those that the wanted ones depend on. A condition on key columns drops all versions
-of a key alike and is pushed down to the files; any other is asked of the merged rows.
+Only necessary columns are read: no sequence numbers if the files are ordered by age, no row kinds if no file contains
+deletions, and only the columns that the requested ones depend on. A condition on key columns drops all versions of a
+key or none and is pushed down to the files; other conditions are applied to the merged rows.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from tidelake.errors import InvalidInputError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
-from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.files.read.request import Delivery
+from tidelake.files.write.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.lsm.engines.build import MergeOptions, engine_for, merge_columns
 from tidelake.lsm.files import RunFile, run_files
 from tidelake.lsm.kernel import MergePlan, Piece, Reduced, Watch, merge, merge_watched
 from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
-from tidelake.ops.read.append import ReadRequest, live_rows, read_data_file
+from tidelake.ops.read.append import live_rows, read_data_file
 from tidelake.ops.read.staged import staged_runs
-from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
-from tidelake.spec.arrow_types import row_to_arrow, to_arrow
+from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import Field
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import row_to_arrow, to_arrow
+from tidelake.spec.types.data_types import Field
 from tidelake.store.table_store import TableStore
 
 BATCH_ROWS = 1 << 17
 """Rows that are looked through at a time."""
 HAND_ROWS = 1 << 20
-"""Rows of a run that a merge has in hand at most."""
+"""Rows of a run that a merge holds in memory at most."""
 _HAND_BYTES, _TEXT_BYTES, _FEW_ROWS = 24 << 20, 32, 1 << 12
 """About how much of a run is in hand, what a value without a fixed width is taken for, and rows that are worth it."""
 _HANDS_MAX = 8
@@ -49,7 +52,7 @@ class Merging:
     """How the versions of a table's keys become rows."""
 
     schema: Schema
-    options: Mapping[str, str]
+    options: TableOptions
 
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
@@ -64,13 +67,13 @@ class Merging:
     def plan(
         self, *, by_age: bool, ordered: bool, drop_retracts: bool, output: tuple[str, ...] | None = None
     ) -> MergePlan:
-        """How versions are merged, and which columns come out; `by_age` tells that newer files have newer versions."""
-        chosen = MergeOptions.parse(self.options)
+        """How versions are merged, and which columns come out; `by_age`: newer files have newer versions."""
+        chosen = self.options.of(MergeOptions)
         return MergePlan(
             KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
             engine_for(self.schema, self.options),
             sequence=chosen.sequence,
-            descending=chosen.descending,
+            descending=chosen.is_descending,
             by_age=by_age,
             newest_level_only=chosen.needs_lookup,
             ordered=ordered,
@@ -80,15 +83,35 @@ class Merging:
 
     def buffer_plan(self) -> MergePlan:
         """How rows that were just written are merged: the later row is the newer one."""
-        chosen = MergeOptions.parse(self.options)
+        chosen = self.options.of(MergeOptions)
         return MergePlan(
             KeyCodec(self.schema.trimmed_primary_keys, self.key_types),
             engine_for(self.schema, self.options),
             sequence=chosen.sequence,
-            descending=chosen.descending,
+            descending=chosen.is_descending,
             by_age=True,
             ordered=True,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """What a merge of versions reads, and what comes out of it."""
+
+    columns: Sequence[str]
+    """What is read of each version."""
+    where: Predicate | None = None
+    """A condition on key columns, which drops all versions of a key alike."""
+    ordered: bool = False
+    """Whether rows come out by key."""
+    drop_retracts: bool = False
+    """Whether keys that end in a deletion are left out."""
+    whole: bool = False
+    """Whether sequence numbers and kinds are read whatever the merge needs."""
+    keep: Callable[[pa.Table], pa.Table] | None = None
+    """Leaves out versions before they are merged."""
+    output: tuple[str, ...] | None = None
+    """The columns that come out; all that are read if None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +119,8 @@ class Ages:
     """How old files are compared to each other, by their names; larger is newer."""
 
     by_name: Mapping[str, int]
-    tell: bool
-    """Whether sequence numbers of files of different age are apart, so that the newer file has the newer versions."""
+    ordered: bool
+    """Whether sequence ranges of files of different age are disjoint, so that newer files have newer versions."""
 
 
 def ages_of(files: Sequence[RunFile]) -> Ages:
@@ -110,8 +133,8 @@ def ages_of(files: Sequence[RunFile]) -> Ages:
         for unit in units.values()
     ]
     ranges.sort(key=lambda each: each[:2])
-    tell = all(older[1] < newer[0] for older, newer in pairwise(ranges))
-    return Ages({file.name: age for age, (_, _, unit) in enumerate(ranges) for file in unit}, tell)
+    ordered = all(older[1] < newer[0] for older, newer in pairwise(ranges))
+    return Ages({file.name: age for age, (_, _, unit) in enumerate(ranges) for file in unit}, ordered)
 
 
 def read_keyed_split(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
@@ -147,7 +170,8 @@ def count_keyed_split(store: TableStore, split: Split, merging: Merging) -> int:
             count += live_rows(store, split, (file.meta for file in section.files))
         else:
             one = (merging.schema.trimmed_primary_keys[-1],)  # enough to count by
-            merged = merge_section(store, split, section, merging, columns, drop_retracts=True, output=one)
+            only_keys = MergeRequest(columns=columns, drop_retracts=True, output=one)
+            merged = merge_section(store, split, section, merging, only_keys)
             count += sum(rows.num_rows for rows in merged)
     return count
 
@@ -176,22 +200,27 @@ def _rows_of(store: TableStore, split: Split, request: ReadRequest, merging: Mer
 
 
 def _with_staged(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
-    """The rows of a bucket with those merged in that wait for it; no condition is asked before that."""
+    """The rows of a bucket merged with its staged rows; the condition is applied after the merge."""
     where = request.where
-    wanted = tuple(dict.fromkeys((*request.columns, *(sorted(where.columns()) if where is not None else ()))))
+    wanted = request.looks_at
     columns = merge_columns(merging.schema, merging.options, wanted)
     fields = [merging.schema.field(name) for name in columns]
     files = merging.files(split.files)
     ages = ages_of(files)
-    plan = merging.plan(by_age=ages.tell, ordered=False, drop_retracts=True, output=wanted)
+    plan = merging.plan(by_age=ages.ordered, ordered=False, drop_retracts=True, output=wanted)
     sections = zip_longest(*(section.runs for section in partition_files(files)), fillvalue=())
     whole = Section(tuple(map(_one_after_the_other, sections)))
-    runs = _runs(store, split, whole, merging, [*fields, KIND_FIELD, SEQUENCE_FIELD], ages)
-    waiting = KeyedRequest(schema=merging.schema, columns=tuple(columns), wanted=(*fields, KIND_FIELD))
-    buckets = BucketOptions.parse(merging.options)
+    runs = _read_runs(store, split, whole, merging, [*fields, KIND_FIELD, SEQUENCE_FIELD], ages)
+    waiting = ReadRequest(
+        schema=merging.schema,
+        columns=tuple(columns),
+        stored=(*fields, KIND_FIELD),
+        delivery=Delivery(stream=True),
+    )
+    buckets = merging.options.of(BucketOptions)
     runs += staged_runs(store, split, waiting, buckets, merging.buffer_plan(), len(files))
     for rows in merge(runs, plan):
-        kept = matching(where, rows)
+        kept = keep_matching(where, rows)
         if kept.num_rows:
             yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
 
@@ -209,20 +238,15 @@ def _section(
             yield from _plain(store, split, file.meta, request)
         return
     where = request.where
-    wanted = tuple(dict.fromkeys((*request.columns, *(sorted(where.columns()) if where is not None else ()))))
-    columns = merge_columns(merging.schema, merging.options, wanted)
     keys_only = restrict(where, frozenset(merging.schema.trimmed_primary_keys)) if where is not None else None
-    for rows in merge_section(
-        store,
-        split,
-        section,
-        merging,
-        columns,
+    versions = MergeRequest(
+        columns=merge_columns(merging.schema, merging.options, request.looks_at),
         where=keys_only if keys_only is not None and keys_only.columns() else None,
         drop_retracts=True,
-        output=wanted,
-    ):
-        kept = matching(where, rows)
+        output=request.looks_at,
+    )
+    for rows in merge_section(store, split, section, merging, versions):
+        kept = keep_matching(where, rows)
         if kept.num_rows:
             yield pa.Table.from_arrays([kept.column(name) for name in request.columns], schema=request.arrow_schema)
 
@@ -232,42 +256,28 @@ def _needs_no_merge(section: Section) -> bool:
 
 
 def merge_section(
-    store: TableStore,
-    split: Split,
-    section: Section,
-    merging: Merging,
-    columns: Sequence[str],
-    *,
-    where: Predicate | None = None,
-    ordered: bool = False,
-    drop_retracts: bool = False,
-    whole: bool = False,
-    keep: Callable[[pa.Table], pa.Table] | None = None,
-    output: tuple[str, ...] | None = None,
+    store: TableStore, split: Split, section: Section, merging: Merging, request: MergeRequest
 ) -> Iterator[pa.Table]:
     """The merged rows of a section.
 
     Args:
         store: The table.
-        split: Where the files lie.
+        split: The bucket of the files.
         section: The files, as runs.
         merging: How versions are merged.
-        columns: What is read of each row.
-        where: A condition on key columns.
-        ordered: Whether rows come out by key.
-        drop_retracts: Whether keys that end in a deletion are left out.
-        whole: Whether sequence numbers and kinds are read whatever the merge needs.
-        keep: Leaves out versions before they are merged.
-        output: The columns that come out; all that are read if None.
+        request: What is read of them, and what comes out.
     """
     ages = ages_of(section.files)
-    plan = merging.plan(by_age=ages.tell, ordered=ordered, drop_retracts=drop_retracts, output=output)
-    fields: list[Field] = [merging.schema.field(name) for name in columns]
-    if whole or not plan.by_age:
+    plan = merging.plan(
+        by_age=ages.ordered, ordered=request.ordered, drop_retracts=request.drop_retracts, output=request.output
+    )
+    fields: list[Field] = [merging.schema.field(name) for name in request.columns]
+    if request.whole or not plan.by_age:
         fields.append(SEQUENCE_FIELD)
-    if whole or any(file.may_hold_deletes for file in section.files):
+    if request.whole or any(file.may_hold_deletes for file in section.files):
         fields.append(KIND_FIELD)
-    yield from merge(_runs(store, split, section, merging, fields, ages, where=where, keep=keep), plan)
+    runs = _read_runs(store, split, section, merging, fields, ages, where=request.where, keep=request.keep)
+    yield from merge(runs, plan)
 
 
 def watch_section(
@@ -285,7 +295,7 @@ def watch_section(
 
     Args:
         store: The table.
-        split: Where the files lie.
+        split: The bucket of the files.
         section: The files, as runs.
         merging: How versions are merged.
         watch: What is new, and what is wanted of it.
@@ -293,12 +303,12 @@ def watch_section(
         drop_retracts: Whether keys that end in a deletion are left out of the rows.
         keep: Leaves out versions before they are merged.
     """
-    plan = merging.plan(by_age=ages.tell, ordered=True, drop_retracts=drop_retracts)
+    plan = merging.plan(by_age=ages.ordered, ordered=True, drop_retracts=drop_retracts)
     fields = [*merging.schema.fields, SEQUENCE_FIELD, KIND_FIELD]
-    yield from merge_watched(_runs(store, split, section, merging, fields, ages, keep=keep), plan, watch)
+    yield from merge_watched(_read_runs(store, split, section, merging, fields, ages, keep=keep), plan, watch)
 
 
-def _runs(
+def _read_runs(
     store: TableStore,
     split: Split,
     section: Section,
@@ -310,16 +320,21 @@ def _runs(
     keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> list[Iterator[Piece]]:
     columns = tuple(field.name for field in fields if field not in (SEQUENCE_FIELD, KIND_FIELD))
-    request = KeyedRequest(
-        schema=merging.schema,
-        columns=columns,
-        where=where,
-        wanted=tuple(fields),
-        dictionaries=frozenset(merging.schema.trimmed_primary_keys[:1] if len(merging.key_types) > 1 else ()),
-    )
+    texts = frozenset(merging.schema.trimmed_primary_keys[:1] if len(merging.key_types) > 1 else ())
+    request = ReadRequest(schema=merging.schema, columns=columns, where=where, stored=tuple(fields))
     hands = hand_rows([sum(file.meta.row_count for file in run) for run in section.runs], row_to_arrow(fields).types)
     runs = zip(section.runs, hands, strict=True)
-    return [_pieces(store, split, run, request, ages.by_name, keep, rows) for run, rows in runs]
+    return [
+        _pieces(
+            store,
+            split,
+            run,
+            replace(request, delivery=Delivery(batch_rows=rows, stream=True, dictionaries=texts)),
+            ages.by_name,
+            keep,
+        )
+        for run, rows in runs
+    ]
 
 
 def hand_rows(runs: Sequence[int], types: Sequence[pa.DataType]) -> list[int]:
@@ -335,39 +350,16 @@ def hand_rows(runs: Sequence[int], types: Sequence[pa.DataType]) -> list[int]:
     return [max(most * 2 * rows // largest, most // 4) if rows * 2 < largest else most for rows in runs]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedRequest(ReadRequest):
-    """What a merge wants of each row, system columns included."""
-
-    wanted: tuple[Field, ...] = ()
-    dictionaries: frozenset[str] = frozenset()
-    """Columns that come as Arrow dictionaries where a file has them so."""
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The wanted columns, in the order asked for."""
-        return self.wanted
-
-
 def _pieces(
     store: TableStore,
     split: Split,
     run: Sequence[RunFile],
-    request: KeyedRequest,
+    request: ReadRequest,
     ages: Mapping[str, int],
     keep: Callable[[pa.Table], pa.Table] | None,
-    batch_rows: int,
 ) -> Iterator[Piece]:
     for file in run:
-        for batch in read_data_file(
-            store,
-            split,
-            file.meta,
-            request,
-            batch_rows=batch_rows,
-            dictionaries=request.dictionaries,
-            stream=True,
-        ):
+        for batch in read_data_file(store, split, file.meta, request):
             rows = pa.Table.from_batches([batch])
             yield Piece(rows if keep is None else keep(rows), ages[file.name], file.level)
 
@@ -377,7 +369,7 @@ def _plain(store: TableStore, split: Split, file: DataFile, request: ReadRequest
         yield pa.Table.from_batches([batch])
 
 
-def matching(where: Predicate | None, rows: pa.Table) -> pa.Table:
+def keep_matching(where: Predicate | None, rows: pa.Table) -> pa.Table:
     """The rows that a condition keeps."""
     if where is None:
         return rows

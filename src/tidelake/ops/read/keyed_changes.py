@@ -1,13 +1,13 @@
 """Rows of primary-key tables with their kinds.
 
-Rows of changes are never merged, so that a condition is asked of each row by itself. Two states of a bucket are
-compared key by key by the kernel that merges versions: each side is merged to a sorted run, and keys that both have
-meet in one fold. Memory is that of a merge, whatever the size of the bucket.
+Rows of changes are never merged, so a condition applies to each row alone. Two states of a bucket are compared key by
+key with the merge kernel: each side is merged to a sorted run, and the two runs are merged with each other. Memory is
+that of a merge, whatever the size of the bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidelake.errors import UnsupportedError
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
-from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD
+from tidelake.files.write.keyed import KIND_FIELD, SEQUENCE_FIELD
 from tidelake.lsm.engine import DELETE, INSERT, KIND, SEQUENCE
 from tidelake.lsm.engines.build import merge_columns
 from tidelake.lsm.files import RunFile
@@ -25,96 +25,82 @@ from tidelake.lsm.kernel import MergePlan, Piece, merge
 from tidelake.lsm.keys import KeyCodec
 from tidelake.lsm.sections import Section, partition_files
 from tidelake.lsm.two_states import TwoStates
-from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.read.changes import KINDS, ChangeRequest, repeat_kind
-from tidelake.ops.read.keyed import KeyedRequest, Merging, matching, merge_section, read_keyed_split
+from tidelake.ops.context import TableContext
+from tidelake.ops.read.append import read_data_file
+from tidelake.ops.read.changes import KINDS, repeat_kind
+from tidelake.ops.read.keyed import MergeRequest, Merging, keep_matching, merge_section, read_keyed_split
+from tidelake.ops.scan.request import ReadRequest, Shape
 from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.spec.data_file import DataFile
 from tidelake.store.table_store import TableStore
 
 
-def read_keyed_changes(
-    store: TableStore, split: Split, request: ChangeRequest, options: Mapping[str, str]
-) -> Iterator[pa.Table]:
+def read_keyed_changes(context: TableContext, split: Split, request: ReadRequest) -> Iterator[pa.Table]:
     """The rows of one split with their kinds.
 
     Raises:
         FormatError: a file is missing or damaged.
         InvalidInputError: a version is one that the merge engine does not accept.
-        UnsupportedError: sequence numbers are asked for that are not known yet.
+        UnsupportedError: sequence numbers of staged rows are requested, which have none yet.
     """
-    merging = Merging(request.schema, options)
+    store, merging = context.store, Merging(request.schema, context.options)
     match split.mode:
         case SplitMode.CHANGES:
-            found = _unmerged(store, split, split.files, request)
+            found = _read_unmerged(store, split, split.files, request)
         case SplitMode.DIFFERENCE:
-            found = _difference(store, split, request, merging)
-        case _ if split.staged and request.sequence:
+            found = _read_difference(store, split, request, merging)
+        case _ if split.staged and request.numbered:
             raise UnsupportedError(
-                "rows that wait for a bucket have no sequence numbers yet",
+                "staged rows have no sequence numbers yet",
                 option="table-read.sequence-number.enabled",
                 hint="compact the table first, or unset the option",
             )
-        case _ if (request.deletions or request.sequence) and not split.staged:
-            found = _versions(store, split, request, merging)
+        case _ if (request.shows_deletions or request.numbered) and not split.staged:
+            found = _read_versions(store, split, request, merging)
         case _:
             state = replace(split, mode=SplitMode.STATE)
             kind = DELETE if split.mode is SplitMode.TAKEN_BACK else INSERT
-            for rows in read_keyed_split(store, state, request.plain, merging):
+            for rows in read_keyed_split(store, state, request.of_rows, merging):
                 columns = [repeat_kind(kind, rows.num_rows), *rows.columns]
                 yield pa.Table.from_arrays(columns, schema=request.arrow_schema)
             return
     taken_back = split.mode is SplitMode.TAKEN_BACK
     for rows in found:
         if rows.num_rows:
-            yield _named(rows, request, taken_back=taken_back)
+            yield _name_kinds(rows, request, taken_back=taken_back)
 
 
-def read_additions(
-    store: TableStore, split: Split, request: ReadRequest, options: Mapping[str, str]
-) -> Iterator[pa.Table]:
-    """The rows that changes leave behind, without their kinds: a read that shows none cannot show what went.
+def read_additions(context: TableContext, split: Split, request: ReadRequest) -> Iterator[pa.Table]:
+    """The rows that changes add or update, without their kinds: without kinds deletions cannot be shown.
 
     Raises:
         FormatError: a file is missing or damaged.
         InvalidInputError: a version is one that the merge engine does not accept.
     """
-    wanted = ChangeRequest(
-        schema=request.schema,
-        columns=request.columns,
-        where=request.where,
-        ignore_corrupt_files=request.ignore_corrupt_files,
-        ignore_lost_files=request.ignore_lost_files,
-    )
-    for rows in read_keyed_changes(store, split, wanted, options):
+    wanted = replace(request, shape=Shape.CHANGES, limit=None)
+    for rows in read_keyed_changes(context, split, wanted):
         kinds = rows.column(0)
         kept = rows.filter(pc.is_in(kinds, value_set=KINDS.take(pa.array([0, 2])))).drop_columns([rows.column_names[0]])
         if kept.num_rows:
             yield kept
 
 
-def _named(rows: pa.Table, request: ChangeRequest, *, taken_back: bool) -> pa.Table:
+def _name_kinds(rows: pa.Table, request: ReadRequest, *, taken_back: bool) -> pa.Table:
     """Rows with the names of their kinds in front."""
     kinds = repeat_kind(DELETE, rows.num_rows) if taken_back else KINDS.take(rows.column(KIND).combine_chunks())
-    front = [kinds, *([rows.column(SEQUENCE)] if request.sequence else [])]
+    front = [kinds, *([rows.column(SEQUENCE)] if request.numbered else [])]
     return pa.Table.from_arrays([*front, *(rows.column(name) for name in request.columns)], schema=request.arrow_schema)
 
 
 # ------------------------------------------------------------------------------------------------ without a merge
 
 
-def _unmerged(store: TableStore, split: Split, files: Sequence[DataFile], request: ChangeRequest) -> Iterator[pa.Table]:
-    """Every row of the files as it lies there."""
-    fields = [*(request.schema.field(name) for name in request.columns), KIND_FIELD]
-    wanted = KeyedRequest(
-        schema=request.schema,
-        columns=request.columns,
-        where=request.where,
-        ignore_corrupt_files=request.ignore_corrupt_files,
-        ignore_lost_files=request.ignore_lost_files,
-        share=request.share,
-        wanted=(*fields, SEQUENCE_FIELD) if request.sequence else tuple(fields),
-    )
+def _read_unmerged(
+    store: TableStore, split: Split, files: Sequence[DataFile], request: ReadRequest
+) -> Iterator[pa.Table]:
+    """Every row of the files as it is stored."""
+    fields = (*(request.schema.field(name) for name in request.columns), KIND_FIELD)
+    wanted = replace(request.of_rows, stored=(*fields, SEQUENCE_FIELD) if request.numbered else fields)
     for file in files:
         for batch in read_data_file(store, split, file, wanted):
             yield pa.Table.from_batches([batch])
@@ -123,33 +109,24 @@ def _unmerged(store: TableStore, split: Split, files: Sequence[DataFile], reques
 # ------------------------------------------------------------------------------------------------ with deletions
 
 
-def _versions(store: TableStore, split: Split, request: ChangeRequest, merging: Merging) -> Iterator[pa.Table]:
+def _read_versions(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
     """The merged rows of a state with their kinds and sequence numbers."""
     if split.raw_convertible:
-        yield from _unmerged(store, split, split.files, request)
+        yield from _read_unmerged(store, split, split.files, request)
         return
-    wanted = _wanted(request)
+    versions = MergeRequest(
+        columns=merge_columns(merging.schema, merging.options, request.looks_at),
+        where=_restrict_to_keys(request.where, merging),
+        drop_retracts=not request.shows_deletions,
+        whole=True,
+        output=(*request.looks_at, SEQUENCE, KIND),
+    )
     for section in partition_files(merging.files(split.files)):
-        for rows in merge_section(
-            store,
-            split,
-            section,
-            merging,
-            merge_columns(merging.schema, merging.options, wanted),
-            where=_about_keys(request.where, merging),
-            drop_retracts=not request.deletions,
-            whole=True,
-            output=(*wanted, SEQUENCE, KIND),
-        ):
-            yield matching(request.where, rows)
+        for rows in merge_section(store, split, section, merging, versions):
+            yield keep_matching(request.where, rows)
 
 
-def _wanted(request: ChangeRequest) -> tuple[str, ...]:
-    looked_at = sorted(request.where.columns()) if request.where is not None else ()
-    return tuple(dict.fromkeys((*request.columns, *looked_at)))
-
-
-def _about_keys(where: Predicate | None, merging: Merging) -> Predicate | None:
+def _restrict_to_keys(where: Predicate | None, merging: Merging) -> Predicate | None:
     """The part of a condition that drops all versions of a key alike."""
     if where is None:
         return None
@@ -160,8 +137,8 @@ def _about_keys(where: Predicate | None, merging: Merging) -> Predicate | None:
 # ------------------------------------------------------------------------------------------------ two states
 
 
-def _difference(store: TableStore, split: Split, request: ChangeRequest, merging: Merging) -> Iterator[pa.Table]:
-    """What the state after has other than the state before, among the rows that the condition keeps.
+def _read_difference(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
+    """The difference between the state before and the state after, among rows that the condition keeps.
 
     All columns are compared, whichever are wanted. Sections whose files both states have on the same levels hold the
     same rows in both and are not read.
@@ -179,10 +156,11 @@ def _difference(store: TableStore, split: Split, request: ChangeRequest, merging
         KeyCodec(keys, merging.key_types),
         TwoStates(tuple(merging.schema.fields)),
         by_age=True,
-        output=(*request.columns, *((SEQUENCE,) if request.sequence else ()), KIND),
+        output=(*request.columns, *((SEQUENCE,) if request.numbered else ()), KIND),
     )
     sides = [
-        _side(store, state, changed, request, merging, kind) for state, kind in ((earlier, DELETE), (split, INSERT))
+        _read_side(store, state, changed, request, merging, kind)
+        for state, kind in ((earlier, DELETE), (split, INSERT))
     ]
     yield from merge(sides, plan)
 
@@ -191,31 +169,28 @@ def _place(file: RunFile) -> tuple[str, int]:
     return file.name, file.level
 
 
-def _side(
+def _read_side(
     store: TableStore,
     split: Split,
     sections: Sequence[Section],
-    request: ChangeRequest,
+    request: ReadRequest,
     merging: Merging,
     kind: int,
 ) -> Iterator[Piece]:
     """The merged rows of one state, sorted by key."""
     names = merging.schema.names
+    versions = MergeRequest(
+        columns=names,
+        where=_restrict_to_keys(request.where, merging),
+        ordered=True,
+        drop_retracts=True,
+        whole=request.numbered,
+        output=(*names, SEQUENCE) if request.numbered else names,
+    )
     mine = {(file.file_name, file.level) for file in split.files}
     for whole in sections:
         for section in partition_files(file for file in whole.files if _place(file) in mine):
-            for rows in merge_section(
-                store,
-                split,
-                section,
-                merging,
-                names,
-                where=_about_keys(request.where, merging),
-                ordered=True,
-                drop_retracts=True,
-                whole=request.sequence,
-                output=(*names, SEQUENCE) if request.sequence else names,
-            ):
-                kept = matching(request.where, rows)
+            for rows in merge_section(store, split, section, merging, versions):
+                kept = keep_matching(request.where, rows)
                 kinds = pa.array(np.full(kept.num_rows, kind, np.int8))
                 yield Piece(kept.append_column(KIND, kinds), age=int(kind == INSERT))

@@ -29,14 +29,12 @@ def sorted_batches(
         held.append(batch)
         count += batch.num_rows
         if limit is not None and count > limit + SLACK_ROWS:
-            held = _sorted(held, keys, limit, schema).to_batches()
+            held = _sort(held, keys, limit, schema).to_batches()
             count = sum(each.num_rows for each in held)
-    yield from _sorted(held, keys, limit, schema).to_batches(max_chunksize=BATCH_ROWS)
+    yield from _sort(held, keys, limit, schema).to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _sorted(
-    batches: Sequence[pa.RecordBatch], keys: Sequence[SortKey], limit: int | None, schema: pa.Schema
-) -> pa.Table:
+def _sort(batches: Sequence[pa.RecordBatch], keys: Sequence[SortKey], limit: int | None, schema: pa.Schema) -> pa.Table:
     import polars as pl  # slow to load, and most reads do not need it
 
     table = pa.Table.from_batches(batches, schema=schema)

@@ -1,17 +1,35 @@
-"""Rows of splits of any table: append files as they are, versions of primary-key tables merged on the way."""
+"""Rows of splits of any table: raw reads of append files, merge on read of primary-key tables.
+
+A read goes through these stages, each of which takes the whole `ReadRequest`:
+
+1. **settle** (`Scan`, `ops/scan/modes`): the snapshots that are read, found once;
+2. **list** (`ops/scan/planner.find_live`, `changes.plan_steps`): the files of those, without other partitions;
+3. **prune** (`planner`, `keyed`, `topn`): files that no wanted row can be in, by bucket, key range and statistics;
+4. **pack** (`split`, `vectors`): what is left as splits, with the deletion vectors of their files;
+5. **merge** (`keyed`, `keyed_changes`, `staged`): the versions of a key, where a split holds several;
+6. **open** (`append.read_data_file`): where a file is, the schema it was written with, its deletion vector;
+7. **read** (`files/read`): its rows; that module names the stages inside a file;
+8. **shape** (`changes`, `binlog`, `order`, `Scan`): kinds in front, updates packed, rows sorted and counted off.
+
+Where something new goes: files that hold some columns only (data evolution) are put together in stage 4, where files of
+the same rows become one entry of a split, and opened together in stage 6; until then `planner.refuse_unreadable` keeps
+them out. A file index is one more way to prune in stage 3 if the manifest holds it, and belongs to `files/read` if the
+file does. VARIANT and BLOB values concern single files: `files/read` again. What a reader wants of them is a field of
+the request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidelake.ops.read.append import ReadRequest, live_rows, read_splits
+from tidelake.ops.context import TableContext
+from tidelake.ops.read.append import live_rows, read_splits
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split, SplitMode
-from tidelake.spec.schema import Schema
-from tidelake.store.table_store import TableStore
 
 if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.read.keyed import Merging
@@ -20,9 +38,7 @@ _PARTS_MAX, _PART_ROWS = 8, 1 << 19
 """Parts of a file that are read apart at most, and rows that are worth it."""
 
 
-def read_rows(
-    store: TableStore, splits: Iterable[Split], request: ReadRequest, options: Mapping[str, str]
-) -> Iterator[pa.RecordBatch]:
+def read_rows(context: TableContext, splits: Iterable[Split], request: ReadRequest) -> Iterator[pa.RecordBatch]:
     """The rows of splits, one split after the other.
 
     Raises:
@@ -30,16 +46,16 @@ def read_rows(
         InvalidInputError: a version is one that the merge engine does not accept.
     """
     if not request.schema.primary_keys:
-        yield from read_splits(store, splits, request)
+        yield from read_splits(context.store, splits, request)
         return
     from tidelake.ops.read.keyed import Merging  # append tables do without the tree
 
     left = request.limit
-    merging = Merging(request.schema, options)
+    merging = Merging(request.schema, context.options)
     for split in splits:
         if left == 0:
             return
-        for rows in _keyed(store, split, replace(request, limit=None), merging):
+        for rows in _read_keyed(context, split, replace(request, limit=None), merging):
             for batch in rows.to_batches():
                 if left is not None:
                     batch = batch.slice(0, left)
@@ -50,40 +66,40 @@ def read_rows(
                 return
 
 
-def _keyed(store: TableStore, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
+def _read_keyed(context: TableContext, split: Split, request: ReadRequest, merging: Merging) -> Iterator[pa.Table]:
     if split.mode is SplitMode.STATE:
         from tidelake.ops.read.keyed import read_keyed_split
 
-        return read_keyed_split(store, split, request, merging)
+        return read_keyed_split(context.store, split, request, merging)
     from tidelake.ops.read.keyed_changes import read_additions
 
-    return read_additions(store, split, request, merging.options)
+    return read_additions(context, split, request)
 
 
-def read_all(
-    store: TableStore, splits: Iterable[Split], request: ReadRequest, options: Mapping[str, str]
-) -> list[pa.RecordBatch]:
-    """All rows of splits in their order, as many pieces at a time as the lake has threads. The limit is not looked at.
+def read_all(context: TableContext, splits: Iterable[Split], request: ReadRequest) -> list[pa.RecordBatch]:
+    """All rows of splits in their order, read in parallel by the threads of the lake. The limit is ignored.
 
     Raises:
         FormatError: a file is missing or damaged.
         InvalidInputError: a version is one that the merge engine does not accept.
     """
+    whole = replace(request, limit=None)
     pieces = [piece for split in splits for piece in _pieces(split)]
 
     def read(piece: tuple[Split, tuple[int, int]]) -> list[pa.RecordBatch]:
-        return list(read_rows(store, [piece[0]], replace(request, limit=None, share=piece[1]), options))
+        return list(read_rows(context, [piece[0]], whole.in_part(piece[1])))
 
-    return [batch for batches in store.env.executor.map(read, pieces) for batch in batches]
+    return [batch for batches in context.store.env.executor.map(read, pieces) for batch in batches]
 
 
-def count_rows(store: TableStore, splits: Iterable[Split], schema: Schema, options: Mapping[str, str]) -> int:
+def count_rows(context: TableContext, splits: Iterable[Split]) -> int:
     """How many rows splits have; only what has to be merged is read, and of that the keys.
 
     Raises:
         FormatError: a file is missing or damaged.
         InvalidInputError: a version is one that the merge engine does not accept.
     """
+    store, schema = context.store, context.schema
     splits = list(splits)
     known = sum(live_rows(store, split, split.files) for split in splits if split.raw_convertible)
     merged = [split for split in splits if not split.raw_convertible]
@@ -91,19 +107,19 @@ def count_rows(store: TableStore, splits: Iterable[Split], schema: Schema, optio
         return known
     from tidelake.ops.read.keyed import Merging, count_keyed_split  # append tables do without the tree
 
-    merging = Merging(schema, options)
+    merging = Merging(schema, context.options)
     one = ReadRequest(schema=schema, columns=tuple(schema.trimmed_primary_keys[-1:]))
 
     def count(split: Split) -> int:
         if split.mode is SplitMode.STATE:
             return count_keyed_split(store, split, merging)
-        return sum(rows.num_rows for rows in _keyed(store, split, one, merging))
+        return sum(rows.num_rows for rows in _read_keyed(context, split, one, merging))
 
     return known + sum(store.env.executor.map(count, merged))
 
 
 def _pieces(split: Split) -> Iterator[tuple[Split, tuple[int, int]]]:
-    """What can be read apart: where nothing is merged single files, and parts of large ones."""
+    """The units to read in parallel: without a merge single files, or parts of large files."""
     if not split.raw_convertible:
         yield split, (0, 1)
         return

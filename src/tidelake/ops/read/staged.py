@@ -1,8 +1,8 @@
-"""Rows that wait for a bucket, as sorted runs that a read of that bucket merges in (`postpone.merge-on-read`).
+"""Staged rows, as sorted runs that a read of their bucket merges in (`postpone.merge-on-read`).
 
-The rows of a partition are read in the order in which they came; those of one bucket are gathered up to a limit, merged
+The rows of a partition are read in the order they were written. Those of one bucket are collected up to a limit, merged
 as a writer would merge them, and become a run that is newer than all files of the bucket. Invariant: memory holds one
-such block, and what lies on local disk beyond it a batch at a time.
+such block, and one batch of each run that is stored on local disk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import pyarrow as pa
 from tidelake.io.scratch import Extent, ScratchFile
 from tidelake.lsm.engine import SEQUENCE
 from tidelake.lsm.kernel import MergePlan, Piece, merge_rows
-from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.scan.options import BucketOptions
+from tidelake.ops.read.append import read_data_file
 from tidelake.ops.scan.postponed import in_arrival_order
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
-from tidelake.spec.bucket import assign_buckets
 from tidelake.spec.layout import POSTPONE_BUCKET
+from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.store.table_store import TableStore
 
 __all__ = ["staged_runs"]
@@ -35,7 +36,7 @@ _BATCH_ROWS: Final = 1 << 16
 def staged_runs(
     store: TableStore, split: Split, request: ReadRequest, buckets: BucketOptions, plan: MergePlan, age: int
 ) -> list[Iterator[Piece]]:
-    """The rows of the bucket that wait, as runs from this age on.
+    """The staged rows of the bucket, as runs from this age on.
 
     `request` reads the columns that the merge needs and the kind of each row.
 
@@ -45,7 +46,7 @@ def staged_runs(
     """
     next_sequence = max((file.max_sequence for file in split.files), default=-1) + 1
     runs: list[Iterator[Piece]] = []
-    for rows in _blocks(_rows(store, split, request, buckets)):
+    for rows in _blocks(_read_bucket(store, split, request, buckets)):
         numbers = np.arange(next_sequence, next_sequence + rows.num_rows)
         next_sequence += rows.num_rows
         merged = merge_rows(rows.append_column(_SEQUENCE, pa.array(numbers)), plan)
@@ -53,7 +54,9 @@ def staged_runs(
     return runs
 
 
-def _rows(store: TableStore, split: Split, request: ReadRequest, buckets: BucketOptions) -> Iterator[pa.RecordBatch]:
+def _read_bucket(
+    store: TableStore, split: Split, request: ReadRequest, buckets: BucketOptions
+) -> Iterator[pa.RecordBatch]:
     schema = request.schema
     names = schema.bucket_keys
     types = [schema.field(name).type for name in names]
@@ -61,7 +64,7 @@ def _rows(store: TableStore, split: Split, request: ReadRequest, buckets: Bucket
         split, bucket=POSTPONE_BUCKET, bucket_path=split.staged_path, files=in_arrival_order(split.staged), staged=()
     )
     for file in staged.files:
-        for batch in read_data_file(store, staged, file, request, stream=True):
+        for batch in read_data_file(store, staged, file, request):
             columns = [batch.column(name) for name in names]
             found = assign_buckets(columns, types, function=buckets.function, count=split.total_buckets)
             yield batch.filter(pa.array(found == split.bucket))
@@ -85,18 +88,18 @@ def _run(rows: pa.Table, age: int, *, on_disk: bool) -> Iterator[Piece]:
     if not on_disk:
         return iter([Piece(rows, age, 0)])
     file = ScratchFile()
-    extents = [file.append(_encoded(batch)) for batch in rows.to_batches(max_chunksize=_BATCH_ROWS)]
-    return _from_disk(file, extents, age)
+    extents = [file.append(_encode(batch)) for batch in rows.to_batches(max_chunksize=_BATCH_ROWS)]
+    return _read_from_disk(file, extents, age)
 
 
-def _encoded(batch: pa.RecordBatch) -> memoryview:
+def _encode(batch: pa.RecordBatch) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     return memoryview(sink.getvalue())
 
 
-def _from_disk(file: ScratchFile, extents: Sequence[Extent], age: int) -> Iterator[Piece]:
+def _read_from_disk(file: ScratchFile, extents: Sequence[Extent], age: int) -> Iterator[Piece]:
     try:
         for extent in extents:
             with pa.ipc.open_stream(pa.py_buffer(file.read(extent))) as stream:

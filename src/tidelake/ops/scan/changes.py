@@ -1,13 +1,13 @@
-"""What changed between two points, as splits: what snapshots added, their changelogs, or what two states differ by.
+"""Plan the read of changes: files that snapshots added, their changelogs, or the difference of two states.
 
-Rows of changes are not merged. Those of one bucket come in the order of their snapshots, so that the versions of a key
-keep theirs. A difference is read bucket by bucket, because only there can the two states hold versions of one key.
+Rows of changes are not merged. Within a bucket they come in the order of their snapshots, which keeps the versions of a
+key in order. A difference is read bucket by bucket, because all versions of a key are in one bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.expr.simplify import restrict
 from tidelake.expr.tree import Predicate
+from tidelake.ops.context import TableContext
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.modes import missing_range
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.ops.scan.planner import (
     Plan,
@@ -28,14 +30,15 @@ from tidelake.ops.scan.planner import (
     splits_of,
 )
 from tidelake.ops.scan.postponed import in_arrival_order
+from tidelake.ops.scan.request import ReadRequest, Shape
 from tidelake.ops.scan.split import Split, SplitMode, bucket_splits, pack
-from tidelake.ops.scan.vectors import snapshot_vectors
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.manifest import ADD, empty_entries
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.option_rules import bool_option
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD, empty_entries
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.store.deletion_vectors import VectorOptions
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -43,31 +46,28 @@ _PROBED_MAX = 1_000
 _FILE = ("partition", "bucket", "file_name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is read of changes: the columns of a schema, rows that a condition keeps, how splits are packed."""
-
-    schema: Schema
-    paths: DataPaths
-    where: Predicate | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
 def shared_by_halves(where: Predicate | None, schema: Schema) -> Predicate | None:
-    """What a condition says that is true of both rows of an update or of none: about its key and its partition."""
+    """The part of a condition that holds for both rows of an update or for none: on its key and partition."""
     if where is None:
         return None
     shared = restrict(where, frozenset((*schema.partition_keys, *schema.primary_keys)))
     return shared if shared.columns() else None
 
 
+def keep_updates_whole(request: ReadRequest) -> ReadRequest:
+    """The request for changes; if updates are packed, both rows of an update are read if the condition keeps one."""
+    if request.shape is not Shape.BINLOG or not request.schema.primary_keys:
+        return request
+    return replace(request, where=shared_by_halves(request.where, request.schema))
+
+
 def find_change(store: TableStore, snapshot_id: int) -> Snapshot | None:
-    """The snapshot with this id, or the long-lived changelog it left; None if there is neither.
+    """The snapshot with this id, or its long-lived changelog; None if neither exists.
 
     Raises:
         FormatError: its file is damaged.
     """
-    # In this order: a changelog is there before its snapshot goes.
+    # In this order: a changelog is written before its snapshot is deleted.
     return store.snapshots.find(snapshot_id) or store.changelogs.find(snapshot_id)
 
 
@@ -77,20 +77,23 @@ def earliest_change(store: TableStore) -> int | None:
     return min((each for each in kept if each is not None), default=None)
 
 
-def plan_changes(store: TableStore, wanted: Wanted, *, since: int, until: int, changelog: bool = False) -> Plan:
+def plan_changes(
+    context: TableContext, request: ReadRequest, *, since: int, until: int, changelog: bool = False
+) -> Plan:
     """Plan the read of what snapshots after `since` up to `until` added, or wrote as changelog.
 
-    Compactions are left out where they bring no change, and overwrites always: they replace what they add.
+    Compactions without changes are left out, and overwrites always: what they add replaces other files.
 
     Raises:
-        InvalidInputError: the range is upside down.
+        InvalidInputError: the range ends before it begins.
         NotFoundError: a snapshot of the range has expired or does not exist.
-        UnsupportedError: rows lie in files that hold some columns only.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
+    store = context.store
     if until < since:
         raise InvalidInputError("changes end before they begin", since=since, until=until)
     if since == until:
-        return Plan(store.snapshots.find(until) if until > 0 else None, where=wanted.where)
+        return Plan(store.snapshots.find(until) if until > 0 else None, where=request.where)
     earliest, latest = store.snapshots.earliest_id() or 1, store.snapshots.latest_id() or 0
     if since < earliest - 1:
         earliest = earliest_change(store) or earliest
@@ -104,54 +107,60 @@ def plan_changes(store: TableStore, wanted: Wanted, *, since: int, until: int, c
         return found
 
     if until - since > _PROBED_MAX:
-        # A number far above the others must not make a list of all ids between: there are no more than files.
+        # A huge id must not lead to a list of all ids in between: no more snapshots exist than files.
         there = {*store.snapshots.ids(), *store.changelogs.ids()}
         if sum(since < each <= until for each in there) < until - since:
             raise missing_range(since, until, earliest, latest)
     snapshots = store.env.executor.map(read, range(since + 1, until + 1))
-    return plan_steps(store, wanted, snapshots, changelog=changelog)
+    return plan_steps(context, request, snapshots, changelog=changelog)
 
 
 def plan_steps(
-    store: TableStore, wanted: Wanted, snapshots: Sequence[Snapshot], *, changelog: bool, staged: bool = False
+    context: TableContext,
+    request: ReadRequest,
+    snapshots: Sequence[Snapshot],
+    *,
+    changelog: bool,
+    staged: bool = False,
 ) -> Plan:
     """Plan the read of the changes of these snapshots, oldest first; with `staged` also of rows without a bucket.
 
     Raises:
-        NotFoundError: one of them expired meanwhile.
-        UnsupportedError: rows lie in files that hold some columns only.
+        NotFoundError: one of them expired while it was planned.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
+    store = context.store
     with store.snapshots.held_to(snapshots[0].id):  # the first to expire
         metas = [meta for snapshot in snapshots for meta in change_manifests(store, snapshot, changelog=changelog)]
-        entries, read = _entries(store, wanted, metas)
+        entries, read = _entries(store, request, metas)
     entries = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshots[-1], entries)
-    kept = _pruned(store, entries, wanted)
-    splits = change_splits(kept, snapshots[-1].id, wanted, staged=staged)
-    return Plan(snapshots[-1], tuple(splits), len(metas), read, entries.num_rows, kept.num_rows, wanted.where)
+    kept = _prune(context, entries, request)
+    splits = change_splits(context, kept, snapshots[-1].id, staged=staged)
+    return Plan(snapshots[-1], tuple(splits), len(metas), read, entries.num_rows, kept.num_rows, request.where)
 
 
 def change_manifests(store: TableStore, snapshot: Snapshot, *, changelog: bool) -> tuple[ManifestMeta, ...]:
-    """The manifests of the files that hold a snapshot's changes; none where it has none that streams look at."""
+    """The manifests of the files with a snapshot's changes; none if streams skip the snapshot."""
     if changelog:
         overwrites = snapshot.commit_kind is CommitKind.OVERWRITE
         return () if overwrites else changelog_manifests(store.manifests, snapshot)
     return delta_manifests(store.manifests, snapshot) if snapshot.commit_kind is CommitKind.APPEND else ()
 
 
-def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted, *, staged: bool = False) -> list[Split]:
+def change_splits(context: TableContext, entries: pa.Table, snapshot_id: int, *, staged: bool = False) -> list[Split]:
     """Entries as splits whose rows are not merged, those of a bucket in the order of the entries.
 
-    Rows that wait for a bucket are left out, as batch reads of changes do, unless `staged` asks for them.
+    Staged rows are left out, as in batch reads of changes, unless `staged` is set.
     """
-    options = SplitOptions.parse(wanted.options)
-    if not wanted.schema.primary_keys:
-        return splits_of(entries, snapshot_id, wanted.paths, options, None)
+    options = context.options.of(SplitOptions)
+    if not context.is_keyed:
+        return splits_of(entries, snapshot_id, context.paths, options, None)
     if not staged:
         entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     return [
         replace(bucket, files=tuple(files), raw_convertible=False, mode=SplitMode.CHANGES)
-        for bucket in bucket_splits(entries, snapshot_id, wanted.paths, None)
+        for bucket in bucket_splits(entries, snapshot_id, context.paths, None)
         for files in pack(
             in_arrival_order(bucket.files) if bucket.bucket == POSTPONE_BUCKET else bucket.files,
             lambda file: file.file_size,
@@ -161,49 +170,51 @@ def change_splits(entries: pa.Table, snapshot_id: int, wanted: Wanted, *, staged
     ]
 
 
-def plan_overwrite(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Plan:
-    """Plan the read of an overwrite as changes: what it replaced is taken back, and what it brought follows.
+def plan_overwrite(context: TableContext, request: ReadRequest, snapshot: Snapshot) -> Plan:
+    """Plan the read of an overwrite as changes: retract rows for what it replaced, then the rows that it added.
 
-    The rows of an append table have no identity that could be taken back, so of those only what was added is read.
+    Rows of an append table have no key that could be retracted, so only the added ones are read.
 
     Raises:
-        NotFoundError: it is left as a long-lived changelog, and what it replaced is told no more.
-        UnsupportedError: rows lie in files that hold some columns only.
+        NotFoundError: only its long-lived changelog is left, so what it replaced is unknown.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
+    store = context.store
     try:
         metas = delta_manifests(store.manifests, snapshot)
-        entries, read = _entries(store, wanted, metas)
+        entries, read = _entries(store, request, metas)
     except NotFoundError as cause:
         if store.snapshots.exists(snapshot.id):
             raise
-        raise _overwritten(store, snapshot) from cause  # a changelog of a producer keeps its changelog files alone
+        raise _overwritten(store, snapshot) from cause  # with a changelog producer only the changelog files are kept
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     refuse_unreadable(store, snapshot, entries)
     splits: list[Split] = []
-    if wanted.schema.primary_keys:
+    if request.schema.primary_keys:
         gone = entries.filter(pc.not_equal(entries.column("kind"), ADD))
         parts = ((gone, SplitMode.TAKEN_BACK, snapshot.id - 1), (added, SplitMode.STATE, snapshot.id))
         for part, mode, state_id in parts:
             part = part.filter(pc.greater_equal(part.column("bucket"), 0))
-            vectors = _vectors_at(store, wanted, snapshot, state_id) if part.num_rows else None
+            vectors = _vectors_at(context, snapshot, state_id) if part.num_rows else None
             splits += [
                 replace(bucket, mode=mode, raw_convertible=False)
-                for bucket in bucket_splits(part, state_id, wanted.paths, vectors)
+                for bucket in bucket_splits(part, state_id, context.paths, vectors)
             ]
-        # Stable: in each bucket what goes comes before what follows it.
+        # The sort is stable: in each bucket retract rows come before added rows.
         splits.sort(key=lambda split: (split.partition, split.bucket))
     else:
-        kept = _pruned(store, added, wanted)
-        splits += splits_of(kept, snapshot.id, wanted.paths, SplitOptions.parse(wanted.options), None)
-    return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, wanted.where)
+        kept = _prune(context, added, request)
+        splits += splits_of(kept, snapshot.id, context.paths, context.options.of(SplitOptions), None)
+    return Plan(snapshot, tuple(splits), len(metas), read, entries.num_rows, entries.num_rows, request.where)
 
 
-def _vectors_at(store: TableStore, wanted: Wanted, overwrite: Snapshot, state_id: int) -> pa.Table | None:
-    """The deletion vectors of the state before or after an overwrite, which may be left as a changelog only.
+def _vectors_at(context: TableContext, overwrite: Snapshot, state_id: int) -> pa.Table | None:
+    """The deletion vectors of the state before or after an overwrite; that snapshot may be a changelog by now.
 
     Raises:
-        NotFoundError: they went with their snapshot.
+        NotFoundError: they were deleted with their snapshot.
     """
+    store = context.store
     state = find_change(store, state_id)
     try:
         if state is not None:
@@ -211,8 +222,8 @@ def _vectors_at(store: TableStore, wanted: Wanted, overwrite: Snapshot, state_id
     except NotFoundError:
         if store.snapshots.exists(state_id):
             raise
-    if not bool_option(wanted.options, "deletion-vectors.enabled"):
-        return None  # it was the index of something else
+    if not context.options.of(VectorOptions).enabled:
+        return None  # the index manifest had only other indexes
     raise _overwritten(store, overwrite)
 
 
@@ -223,18 +234,18 @@ def _overwritten(store: TableStore, overwrite: Snapshot) -> NotFoundError:
         table=store.env.io.root,
         snapshot_id=overwrite.id,
         earliest=store.snapshots.earliest_id(),
-        hint="begin behind it: reset_consumer(); with streaming-read-overwrite a table keeps what its consumers need",
+        hint="continue after it with reset_consumer(); with streaming-read-overwrite a table keeps what consumers need",
     )
 
 
-def plan_latest_delta(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> Plan:
+def plan_latest_delta(context: TableContext, request: ReadRequest, snapshot: Snapshot) -> Plan:
     """Plan the read of the files that an APPEND snapshot added, versions of a key merged with each other.
 
     Raises:
-        UnsupportedError: rows lie in files that hold some columns only.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
-    plan = plan_steps(store, wanted, [snapshot], changelog=False)
-    if not wanted.schema.primary_keys:
+    plan = plan_steps(context, request, [snapshot], changelog=False)
+    if not request.schema.primary_keys:
         return plan
     whole: dict[tuple[bytes, int], Split] = {}
     for split in plan.splits:
@@ -247,51 +258,53 @@ def plan_latest_delta(store: TableStore, wanted: Wanted, snapshot: Snapshot) -> 
 # ------------------------------------------------------------------------------------------------ differences
 
 
-def plan_difference(store: TableStore, wanted: Wanted, *, before: Snapshot | None, after: Snapshot) -> Plan:
-    """Plan the read of what `after` has other than `before` (None: the empty table).
+def plan_difference(context: TableContext, request: ReadRequest, *, before: Snapshot | None, after: Snapshot) -> Plan:
+    """Plan the read of the difference between `before` (None: the empty table) and `after`.
 
-    Rows of an append table have no identity, so that files are compared: a row that a compaction wrote anew in between
-    is read, as the format's own readers do.
+    Rows of an append table have no key, so files are compared: a row that a compaction rewrote in between is read, as
+    Paimon's own readers do.
 
     Raises:
-        InvalidInputError: a partition was dealt to another number of buckets in between.
-        UnsupportedError: rows lie in files that hold some columns only.
+        InvalidInputError: the number of buckets of a partition changed in between.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
-    with store.snapshots.held_to(after.id if before is None else before.id):
-        return _plan_difference(store, wanted, before, after)
+    with context.store.snapshots.held_to(after.id if before is None else before.id):
+        return _plan_difference(context, request, before, after)
 
 
-def _plan_difference(store: TableStore, wanted: Wanted, before: Snapshot | None, after: Snapshot) -> Plan:
+def _plan_difference(context: TableContext, request: ReadRequest, before: Snapshot | None, after: Snapshot) -> Plan:
+    store = context.store
     metas = data_manifests(store.manifests, after)
-    partitions = partition_filter(wanted.where, wanted.schema)
+    partitions = partition_filter(request.where, request.schema)
     entries = live_entries(store.manifests, metas, partitions=partitions)
     refuse_unreadable(store, after, entries)
-    if wanted.schema.primary_keys:
-        splits = _keyed_difference(store, wanted, entries, before, after)
+    if request.schema.primary_keys:
+        splits = _difference_by_bucket(context, request, entries, before, after)
         kept = sum(len(split.files) for split in splits)
-        return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept, wanted.where)
+        return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept, request.where)
     if before is not None:
         known = live_entries(store.manifests, data_manifests(store.manifests, before), columns=_FILE)
         entries = entries.take(pa.array(_not_in(entries.select(_FILE), known)))
-    kept_entries = _pruned(store, entries, wanted)
+    kept_entries = _prune(context, entries, request)
     vectors = snapshot_vectors(store.manifests, after)
-    splits = splits_of(kept_entries, after.id, wanted.paths, SplitOptions.parse(wanted.options), vectors)
-    return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept_entries.num_rows, wanted.where)
+    splits = splits_of(kept_entries, after.id, context.paths, context.options.of(SplitOptions), vectors)
+    return Plan(after, tuple(splits), len(metas), len(metas), entries.num_rows, kept_entries.num_rows, request.where)
 
 
-def _keyed_difference(
-    store: TableStore, wanted: Wanted, after: pa.Table, older: Snapshot | None, newer: Snapshot
+def _difference_by_bucket(
+    context: TableContext, request: ReadRequest, after: pa.Table, older: Snapshot | None, newer: Snapshot
 ) -> list[Split]:
     """One split for each bucket whose files are not the same in both states, with all files of both.
 
-    All, because a version of a key in a file that both have is merged with those in files that only one has.
+    All of them, because versions of a key in a common file are merged with versions in other files.
     """
     from tidelake.lsm.engines.build import MergeOptions  # append tables do without the tree
     from tidelake.ops.scan.keyed import visible
 
-    partitions = partition_filter(wanted.where, wanted.schema)
-    merge = MergeOptions.parse(wanted.options)
-    buckets = BucketOptions.parse(wanted.options)
+    store = context.store
+    partitions = partition_filter(request.where, request.schema)
+    merge = context.options.of(MergeOptions)
+    buckets = context.options.of(BucketOptions)
     states: list[dict[tuple[bytes, int], Split]] = []
     for snapshot, entries in ((older, None), (newer, after)):
         if entries is None:
@@ -299,13 +312,13 @@ def _keyed_difference(
             entries = live_entries(store.manifests, metas, partitions=partitions)
             refuse_unreadable(store, newer, entries)
         entries = visible(entries, merge, level0=True)
-        if wanted.where is not None:
-            entries = prune_buckets(entries, wanted.where, wanted.schema, buckets)
+        if request.where is not None:
+            entries = prune_buckets(entries, request.where, request.schema, buckets)
         vectors = snapshot_vectors(store.manifests, snapshot) if snapshot is not None else None
-        splits = bucket_splits(entries, newer.id, wanted.paths, vectors)
+        splits = bucket_splits(entries, newer.id, context.paths, vectors)
         states.append({(split.partition, split.bucket): split for split in splits})
     before, now = states
-    _refuse_rescaled(before.values(), now.values(), wanted.paths)
+    _refuse_rescaled(before.values(), now.values(), context.paths)
     found = []
     for place in sorted({*before, *now}):
         old, new = before.get(place), now.get(place)
@@ -331,7 +344,7 @@ def _refuse_rescaled(before: Iterable[Split], after: Iterable[Split], paths: Dat
         known = counts.get(split.partition, split.total_buckets)
         if known != split.total_buckets:
             raise InvalidInputError(
-                "states with other numbers of buckets cannot be compared bucket by bucket",
+                "states with different numbers of buckets cannot be compared bucket by bucket",
                 code="rescaled",
                 partition=paths.partition(split.partition) or "the whole table",
                 before=known,
@@ -350,18 +363,18 @@ def _not_in(entries: pa.Table, known: pa.Table) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ entries
 
 
-def _entries(store: TableStore, wanted: Wanted, metas: Sequence[ManifestMeta]) -> tuple[pa.Table, int]:
+def _entries(store: TableStore, request: ReadRequest, metas: Sequence[ManifestMeta]) -> tuple[pa.Table, int]:
     """The entries of manifests in the partitions that may be wanted, and how many manifests were read."""
-    partitions = partition_filter(wanted.where, wanted.schema)
+    partitions = partition_filter(request.where, request.schema)
     read = partitions.prune(metas)
     if not read:
         return empty_entries(), 0
     return read_changes(store.manifests, read, partitions=partitions), len(read)
 
 
-def _pruned(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table:
-    """Without the files that hold no wanted row: nothing is merged, so that each row speaks for itself."""
-    if wanted.where is None or not entries.num_rows:
+def _prune(context: TableContext, entries: pa.Table, request: ReadRequest) -> pa.Table:
+    """Drop the files without a wanted row; rows are not merged, so each file can be decided alone."""
+    if request.where is None or not entries.num_rows:
         return entries
-    entries = prune_buckets(entries, wanted.where, wanted.schema, BucketOptions.parse(wanted.options))
-    return prune_files(store, entries, wanted.where, wanted.schema)
+    entries = prune_buckets(entries, request.where, request.schema, context.options.of(BucketOptions))
+    return prune_files(context.store, entries, request.where, request.schema)

@@ -1,15 +1,13 @@
 """From a snapshot and a predicate to the splits of a primary-key table.
 
-A file may be left out for its key range alone. What its other columns hold rules it out only together with all files of
-its bucket that may hold other versions of its keys: a newer version that does not match must still hide an older one
-that does.
+A file may be pruned by its key range alone. By other columns it is pruned only together with all files of its bucket
+that may contain other versions of its keys: a newer version that does not match must still hide an older one that does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,69 +21,46 @@ from tidelake.lsm.engines.build import ChangelogProducer, MergeEngine, MergeOpti
 from tidelake.lsm.files import RunFile, run_files
 from tidelake.lsm.options import CompactionOptions
 from tidelake.lsm.sections import Section, partition_files
-from tidelake.ops.scan.changes import Wanted, change_splits
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.context import TableContext
+from tidelake.ops.scan.changes import change_splits
+from tidelake.ops.scan.modes import State
+from tidelake.ops.scan.options import SplitOptions, UnreadableOptions
 from tidelake.ops.scan.planner import Plan, created_since, files_that_may_match, find_live, never, prune_buckets
 from tidelake.ops.scan.postponed import PostponeOptions, bucket_counts, staged_entries
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split, bucket_codes, bucket_splits, pack
+from tidelake.options import TableOptions
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.option_rules import bool_option
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.stats_evolution import bounds_under
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.stats.stats_evolution import bounds_under
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
-_UNREAD: Final = {
-    "pk-clustering-override": "files are sorted by other columns than the key",
-    "sequence.snapshot-ordering": "versions are ordered by the snapshots that brought them",
-}
-"""Options under which a merge by key and sequence number would give wrong rows."""
 
+def plan_keyed(context: TableContext, state: State, request: ReadRequest) -> Plan:
+    """Plan the read of a state of a primary-key table.
 
-def plan_keyed(
-    store: TableStore,
-    snapshot: Snapshot | None,
-    *,
-    schema: Schema,
-    paths: DataPaths,
-    where: Predicate | None = None,
-    options: SplitOptions,
-    table_options: Mapping[str, str],
-    optimized: bool = False,
-    created_from_ms: int | None = None,
-    first_of_stream: bool = False,
-    waiting: bool = False,
-) -> Plan:
-    """Plan the read of a primary-key table at a snapshot, with the columns of `schema`.
-
-    `optimized` reads what the last full compactions left, the lowest level that the options know, and nothing else;
-    `created_from_ms` only files made at or after that time. `first_of_stream` reads what the changes of later snapshots
-    continue: where compactions write the changelog, files that are still to be compacted come with it, and where nobody
-    does, rows that wait for a bucket follow the state as they came. `waiting` takes files on level 0 in that batch
-    reads leave out.
+    An `optimized` request reads only the highest level. A `first_of_stream` request reads the state that the changes of
+    later snapshots continue: files whose changelog a later compaction will write are left out, and without a producer
+    staged rows follow the state in the order they were written.
 
     Raises:
         NotFoundError: the table was dropped.
         UnsupportedError: rows are not ordered by key and sequence number.
     """
-    for key, reason in _UNREAD.items():
-        if bool_option(table_options, key):
-            raise UnsupportedError(
-                f"table cannot be read yet: {reason}",
-                code="option-unsupported",
-                option=key,
-                hint="read this table with Apache Paimon",
-            )
-    live = find_live(store, snapshot, where, schema)
+    options, schema, where = context.options, request.schema, request.where
+    optimized, first_of_stream, created_from_ms = request.optimized, request.first_of_stream, state.created_from_ms
+    _refuse_other_orders(options.of(UnreadableOptions))
+    live = find_live(context.store, state.snapshot, where, schema)
     if live is None:
         return Plan(None, where=where)
-    merge = MergeOptions.parse(table_options)
+    merge = options.of(MergeOptions)
     none = live.entries.slice(0, 0)
-    staged = none if optimized or first_of_stream else _staged(live.entries, table_options)
+    staged = none if optimized or first_of_stream else _select_staged(live.entries, options)
     apart = pc.is_in(live.entries.column("partition"), value_set=staged.column("partition").combine_chunks().unique())
-    entries = visible(live.entries.filter(pc.invert(apart)), merge, level0=first_of_stream or waiting or None)
-    levels = CompactionOptions.parse(table_options).num_levels
+    entries = visible(live.entries.filter(pc.invert(apart)), merge, level0=first_of_stream or request.waiting or None)
+    levels = options.of(CompactionOptions).num_levels
     if optimized or (first_of_stream and merge.changelog_producer is ChangelogProducer.FULL_COMPACTION):
         entries = entries.filter(pc.equal(entries.column("level"), levels - 1))
     elif first_of_stream and merge.changelog_producer is ChangelogProducer.LOOKUP:
@@ -94,35 +69,53 @@ def plan_keyed(
         entries = created_since(entries, created_from_ms)
     if where is not None:
         entries = entries.slice(0, 0) if never(where) else entries
-        entries = prune_buckets(entries, where, schema, BucketOptions.parse(table_options))
-        entries = prune_by_key(store, entries, where, schema)
-        entries = prune_by_value(store, entries, where, schema, merge)
-    splits = keyed_splits(entries, live.snapshot.id, paths, schema, options, merge, live.vectors)
+        entries = prune_buckets(entries, where, schema, options.of(BucketOptions))
+        entries = prune_by_key(context.store, entries, where, schema)
+        entries = prune_by_value(context.store, entries, where, schema, merge)
+    splits = keyed_splits(context, entries, live.snapshot.id, schema, live.vectors)
     if staged.num_rows and (where is None or not never(where)):
         there = live.entries.filter(apart)
-        splits += staged_splits(there, live.snapshot.id, paths, PostponeOptions.parse(table_options), live.vectors)
+        splits += staged_splits(there, live.snapshot.id, context.paths, options.of(PostponeOptions), live.vectors)
         entries = pa.concat_tables([entries, there])
     if first_of_stream and merge.changelog_producer is ChangelogProducer.NONE:
-        # No changelog will tell of rows that wait for a bucket, and what compacts them is passed over.
+        # Staged rows will be in no later change: the compaction that moves them to buckets is skipped.
         came = staged_entries(live.entries)
         came = came if created_from_ms is None else created_since(came, created_from_ms)
         came = came.slice(0, 0) if where is not None and never(where) else came
-        wanted = Wanted(schema=schema, paths=paths, where=where, options=table_options)
-        splits += change_splits(came, live.snapshot.id, wanted, staged=True)
+        splits += change_splits(context, came, live.snapshot.id, staged=True)
         entries = pa.concat_tables([entries, came])
     return live.plan(entries, splits)
 
 
-def _staged(entries: pa.Table, table_options: Mapping[str, str]) -> pa.Table:
+def _refuse_other_orders(options: UnreadableOptions) -> None:
+    refused = (
+        (options.clustering_override, "pk-clustering-override", "files are sorted by other columns than the key"),
+        (
+            options.snapshot_ordering,
+            "sequence.snapshot-ordering",
+            "versions are ordered by the snapshots that brought them",
+        ),
+    )
+    for is_set, key, reason in refused:
+        if is_set:
+            raise UnsupportedError(
+                f"table cannot be read yet: {reason}",
+                code="option-unsupported",
+                option=key,
+                hint="read this table with Apache Paimon",
+            )
+
+
+def _select_staged(entries: pa.Table, options: TableOptions) -> pa.Table:
     """The staged files that a batch read merges in."""
-    merged = PostponeOptions.parse(table_options).merge_on_read
+    merged = options.of(PostponeOptions).merge_on_read
     return staged_entries(entries) if merged else entries.slice(0, 0)
 
 
 def staged_splits(
     entries: pa.Table, snapshot_id: int, paths: DataPaths, options: PostponeOptions, vectors: pa.Table | None
 ) -> list[Split]:
-    """One split for each bucket, there or to come, of partitions with rows that wait; no file of theirs is left out."""
+    """One split for each existing or future bucket of partitions with staged rows; none of their files is pruned."""
     counts = bucket_counts(entries, options)
     found = {(split.partition, split.bucket): split for split in bucket_splits(entries, snapshot_id, paths, vectors)}
     splits = []
@@ -143,9 +136,9 @@ def staged_splits(
 
 
 def visible(entries: pa.Table, merge: MergeOptions, *, level0: bool | None = None) -> pa.Table:
-    """The files that a batch read looks at: none that wait for a bucket, none on level 0 where that may lose.
+    """The files that a batch read uses: no staged ones, and no level-0 files if these wait for a compaction.
 
-    `level0` tells whether level 0 is looked at, whatever batch reads do.
+    `level0` overrides whether level-0 files are used.
     """
     keep = pc.greater_equal(entries.column("bucket"), 0)
     if not (not merge.level0_waits if level0 is None else level0):
@@ -185,7 +178,7 @@ def prune_by_key(store: TableStore, entries: pa.Table, where: Predicate, schema:
 def prune_by_value(
     store: TableStore, entries: pa.Table, where: Predicate, schema: Schema, merge: MergeOptions
 ) -> pa.Table:
-    """Drop files by what their columns hold: one by one where those of a bucket do not overlap, else all together."""
+    """Prune files by column statistics: one by one if files of a bucket do not overlap, else bucket by bucket."""
     if entries.num_rows == 0:
         return entries
     may = files_that_may_match(store, entries, where, schema)
@@ -197,7 +190,7 @@ def prune_by_value(
     low, high = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
     np.minimum.at(low, codes, levels)
     np.maximum.at(high, codes, levels)
-    # Where level 0 is not read, upper levels hold at most one live version of a key.
+    # If level 0 is not read, the other levels contain at most one live version of a key.
     alone = (np.bincount(codes, minlength=count) == 1) | ((low == high) & (low > 0)) | (merge.level0_waits & (low > 0))
     anywhere = np.zeros(count, dtype=bool)
     np.logical_or.at(anywhere, codes, may)
@@ -207,26 +200,21 @@ def prune_by_value(
 
 
 def keyed_splits(
-    entries: pa.Table,
-    snapshot_id: int,
-    paths: DataPaths,
-    schema: Schema,
-    options: SplitOptions,
-    merge: MergeOptions,
-    vectors: pa.Table | None,
+    context: TableContext, entries: pa.Table, snapshot_id: int, schema: Schema, vectors: pa.Table | None
 ) -> list[Split]:
     """Entries as splits, bucket by bucket; files that may hold versions of one key stay together."""
+    options, one_version = context.options.of(SplitOptions), context.options.of(MergeOptions).level0_waits
     types = [schema.field(name).type for name in schema.trimmed_primary_keys]
     return [
         replace(bucket.with_files(file.meta for file in group.files), raw_convertible=group.raw_convertible)
-        for bucket in bucket_splits(entries, snapshot_id, paths, vectors)
-        for group in plan_split_groups(run_files(bucket.files, types), options, one_version=merge.level0_waits)
+        for bucket in bucket_splits(entries, snapshot_id, context.paths, vectors)
+        for group in plan_split_groups(run_files(bucket.files, types), options, one_version=one_version)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class SplitGroup:
-    """Files that one task reads. `raw_convertible` tells that their rows are the table's rows, without a merge."""
+    """Files that one task reads. `raw_convertible` means that their rows need no merge."""
 
     files: tuple[RunFile, ...]
     raw_convertible: bool
@@ -235,8 +223,8 @@ class SplitGroup:
 def plan_split_groups(files: Sequence[RunFile], options: SplitOptions, *, one_version: bool) -> tuple[SplitGroup, ...]:
     """Pack the files of a bucket for a batch read.
 
-    Files that hold no deletions and lie above level 0 are packed one by one when no two of them can hold one key.
-    Otherwise whole sections are packed, and only a split of a single file without deletions needs no merge.
+    Files above level 0 without deletions are packed one by one if no two of them can contain the same key. Otherwise
+    whole sections are packed, and only a split of a single file without deletions needs no merge.
 
     Args:
         files: The files to read, in the order of the plan.

@@ -1,7 +1,7 @@
-"""What a batch read reads: a state of the table, what some snapshots added, or what two states differ by.
+"""What a batch read reads: a state of the table, files that snapshots added, or the difference of two states.
 
-`plan_start` is pure: from the options it tells the mode and the one option that says where, and refuses what does not
-go together. `find_reading` looks at the snapshots and tags and names what is read.
+`plan_start` is pure: from the options it derives the scan mode and the one option that says where to start, and refuses
+options that contradict each other. `find_reading` resolves that with the snapshots and tags of the table.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.lsm.options import CompactionOptions
+from tidelake.ops.context import TableContext
 from tidelake.ops.scan.travel import TravelOptions, at_time, find_time, parse_time, read_tag, resolve, tag_names
-from tidelake.options import Affects, Int64, OptionGroup, option
-from tidelake.spec.snapshot import CommitKind, Snapshot
+from tidelake.options import Affects, DurationMs, Int64, OptionGroup, TableOptions, option, same_option
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.schemas.schema_options import ChangelogProducer, SchemaOptions
 from tidelake.store.table_store import TableStore
 
 _READ = (Affects.READ,)
@@ -107,28 +110,24 @@ class ModeOptions(OptionGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext(OptionGroup):
-    """What the modes ask of other parts of the table; those declare these options for everybody else."""
+    """Options of other parts of the table that the modes depend on, and the names of automatic tags."""
 
-    listed: ClassVar[bool] = False
-
-    producer: str = option("changelog-producer", "none", doc="Who makes the changelog.", affects=_READ)
-    delta_commits: int | None = option(
-        "full-compaction.delta-commits", None, doc="Commits between two full compactions.", affects=_READ
-    )
+    producer: ChangelogProducer = same_option(SchemaOptions, "changelog_producer")
+    delta_commits: int | None = same_option(CompactionOptions, "full_every_commits")
     tag_period: TagPeriod = option(
         "tag.creation-period", TagPeriod.DAILY, doc="How far apart automatic tags are.", affects=_READ
     )
     tag_format: TagFormat = option(
         "tag.period-formatter", TagFormat.WITH_DASHES, doc="How automatic tags are named.", affects=_READ
     )
-    tag_duration: str | None = option(
+    tag_duration: DurationMs | None = option(
         "tag.creation-period-duration", None, doc="Time between two automatic tags.", affects=_READ
     )
 
     @property
     def without_changelog(self) -> bool:
-        """Whether nobody makes a changelog."""
-        return self.producer.strip().lower() == "none"
+        """Whether the table has no changelog producer."""
+        return self.producer is ChangelogProducer.NONE
 
 
 # ------------------------------------------------------------------------------------------------ from options
@@ -162,13 +161,13 @@ class Start:
         return self.mode in (ScanMode.LATEST_FULL, ScanMode.LATEST)
 
 
-def plan_start(options: Mapping[str, str]) -> Start:
+def plan_start(options: TableOptions) -> Start:
     """The mode that options ask for.
 
     Raises:
         InvalidInputError: they contradict each other, or a value has the wrong form.
     """
-    modes, travel = ModeOptions.parse(options), TravelOptions.parse(options)
+    modes, travel = options.of(ModeOptions), options.of(TravelOptions)
     places = sorted((modes.given | travel.given) & _MODE_OF.keys())
     if len(places) > 1:
         raise InvalidInputError(
@@ -178,7 +177,7 @@ def plan_start(options: Mapping[str, str]) -> Start:
             hint="set one of them only",
         )
     place = places[0] if places else None
-    mode = _settled(modes.mode, place)
+    mode = _settle_mode(modes.mode, place)
     allowed = _PLACES.get(mode, ())
     if place is None and allowed:
         raise InvalidInputError(
@@ -199,15 +198,15 @@ def plan_start(options: Mapping[str, str]) -> Start:
     return Start(mode, place)
 
 
-def _settled(mode: ScanMode, place: str | None) -> ScanMode:
+def _settle_mode(mode: ScanMode, place: str | None) -> ScanMode:
     if mode is ScanMode.DEFAULT:
         return _MODE_OF[place] if place else ScanMode.LATEST_FULL
     return ScanMode.LATEST_FULL if mode is ScanMode.FULL else mode
 
 
-def names_a_place(options: Mapping[str, str]) -> bool:
+def names_a_place(options: TableOptions) -> bool:
     """Whether options make a read of anything but the table's newest state."""
-    return bool((ModeOptions.parse(options).given | TravelOptions.parse(options).given) & {"scan.mode", *_MODE_OF})
+    return bool((options.of(ModeOptions).given | options.of(TravelOptions).given) & {"scan.mode", *_MODE_OF})
 
 
 # ------------------------------------------------------------------------------------------------ from the table
@@ -251,36 +250,37 @@ NOTHING: Final = Added(0, 0)
 """A read that finds no row."""
 
 
-def find_reading(store: TableStore, options: Mapping[str, str]) -> Reading:
+def find_reading(context: TableContext) -> Reading:
     """What is read of the table.
 
     Raises:
         InvalidInputError: options contradict each other, or a value cannot be understood.
-        NotFoundError: a snapshot or tag is not there.
-        UnsupportedError: tags of a period that is not known.
+        NotFoundError: a snapshot or tag does not exist.
+        UnsupportedError: the period of automatic tags is not supported.
     """
+    store, options = context.store, context.options
     start = plan_start(options)
-    modes = ModeOptions.parse(options)
+    modes = options.of(ModeOptions)
     match start.mode:
         case ScanMode.LATEST_DELTA:
             latest = store.snapshots.latest()
             return Delta(latest) if latest is not None else NOTHING
         case ScanMode.COMPACTED_FULL:
-            return State(newest_compacted(store, ModeContext.parse(options)))
+            return State(newest_compacted(store, options.of(ModeContext)))
         case ScanMode.FROM_FILE_CREATION_TIME:
             return State(store.snapshots.latest(), modes.file_creation_ms)
         case ScanMode.FROM_CREATION_TIMESTAMP:
             assert modes.creation_ms is not None
             return _since_creation(store, modes.creation_ms)
         case ScanMode.INCREMENTAL:
-            return _incremental(store, modes, ModeContext.parse(options))
-    return State(resolve(store, TravelOptions.parse(options)))
+            return _incremental(store, modes, options.of(ModeContext))
+    return State(resolve(store, options.of(TravelOptions)))
 
 
 def newest_compacted(store: TableStore, context: ModeContext) -> Snapshot | None:
-    """The newest snapshot that a compaction made, a full one where the options tell which are; else the newest."""
+    """The newest snapshot of a compaction, a full one if the options identify those; otherwise the newest snapshot."""
     every = context.delta_commits or 1
-    wanted = context.delta_commits is not None or context.producer == "full-compaction"
+    wanted = context.delta_commits is not None or context.producer is ChangelogProducer.FULL_COMPACTION
     for snapshot in store.snapshots.newest_first():
         identifier = snapshot.commit_identifier
         full = not wanted or identifier % every == 0 or identifier == _BATCH_IDENTIFIER
@@ -298,32 +298,31 @@ def _since_creation(store: TableStore, time_ms: int) -> State:
 # ------------------------------------------------------------------------------------------------ incremental
 
 
-def find_changes(
-    store: TableStore, options: Mapping[str, str], *, since: int | str | None = None, until: int | str | None = None
-) -> Reading:
+def find_changes(context: TableContext, *, since: int | str | None = None, until: int | str | None = None) -> Reading:
     """What is read for the changes after one snapshot or tag up to another (None: the newest snapshot).
 
     Without `since` the options say what; one of those for incremental reads has to be set then.
 
     Raises:
-        InvalidInputError: nothing says since when, or options contradict each other.
-        NotFoundError: a snapshot or tag is not there.
-        UnsupportedError: tags of a period that is not known.
+        InvalidInputError: the start is not given, or options contradict each other.
+        NotFoundError: a snapshot or tag does not exist.
+        UnsupportedError: the period of automatic tags is not supported.
     """
-    modes, context = ModeOptions.parse(options), ModeContext.parse(options)
+    store, options = context.store, context.options
+    modes, asked = options.of(ModeOptions), options.of(ModeContext)
     if since is None:
         if plan_start(options).mode is not ScanMode.INCREMENTAL or until is not None:
             raise InvalidInputError(
-                "nothing says since when changes are read", hint="give since=, or set incremental-between"
+                "the start of the changes is not given", hint="give since=, or set incremental-between"
             )
-        return _incremental(store, modes, context)
+        return _incremental(store, modes, asked)
     if until is None:
         until = store.snapshots.latest_id() or 0
     if isinstance(since, str) and isinstance(until, str):
-        return _between(store, since, until, _mode_of(modes, context), by_snapshot=modes.tag_to_snapshot)
+        return _between(store, since, until, _mode_of(modes, asked), by_snapshot=modes.tag_to_snapshot)
     tags = {each: read_tag(store, each) for each in (since, until) if isinstance(each, str)}
     first, last = (tags[each].id if isinstance(each, str) else each for each in (since, until))
-    return _range(store, first, last, _mode_of(modes, context), tags.values())
+    return _range(store, first, last, _mode_of(modes, asked), tags.values())
 
 
 def _incremental(store: TableStore, modes: ModeOptions, context: ModeContext) -> Reading:
@@ -375,7 +374,7 @@ def _range(store: TableStore, since: int, until: int, mode: IncrementalMode, kep
     """Changes of a range of ids; `kept` are states that tags keep, whose snapshots may have expired."""
     if mode is not IncrementalMode.DIFF or since >= until:
         return Added(since, until, changelog=mode is IncrementalMode.CHANGELOG)
-    # Before the first snapshot the table was empty; of a later one that has expired nobody knows what it held.
+    # Before the first snapshot the table was empty; the state of a later snapshot that has expired is unknown.
     empty = since == 0 and store.snapshots.earliest_id() == 1
     states = {each.id: each for each in kept}
     before = None if empty else states.get(since) or store.snapshots.get(since)
@@ -404,7 +403,7 @@ def _between_times(store: TableStore, text: str, mode: IncrementalMode) -> Readi
 def _to_auto_tag(store: TableStore, name: str, context: ModeContext) -> Reading:
     if context.tag_duration is not None:
         raise UnsupportedError(
-            "automatic tags of a period of one's own are not understood",
+            "automatic tags with a period in `tag.creation-period-duration` are not supported",
             option="tag.creation-period-duration",
             hint="name the two tags by incremental-between",
         )
@@ -467,11 +466,11 @@ def _upside_down(key: str, text: str) -> InvalidInputError:
 
 
 def missing_range(since: int, until: int, earliest: int, latest: int) -> NotFoundError:
-    """The error for changes of snapshots that are not there."""
+    """Make the error for changes of snapshots that do not exist."""
     return NotFoundError(
         "changes of that range are not kept",
         code="snapshot-not-found",
         since=since,
         until=until,
-        hint=f"snapshots {earliest} to {latest} are there",
+        hint=f"snapshots {earliest} to {latest} are kept",
     )

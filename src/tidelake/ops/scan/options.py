@@ -1,29 +1,14 @@
-"""The options that planning a read honours."""
+"""The options that planning a read supports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tidelake.options import Affects, Bytes, Int64, OptionGroup, at_least, option
-from tidelake.spec.bucket import BucketFunction
+from tidelake.options import Affects, Bytes, Int64, OptionGroup, at_least, option, same_option
+from tidelake.spec.schemas.schema_options import SchemaOptions
 
 _READ = (Affects.READ,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketOptions(OptionGroup):
-    """How rows find their bucket."""
-
-    bucket: int = option(
-        "bucket", -1, doc="Buckets: > 0 fixed, -1 dynamic or none, -2 postponed.", affects=(Affects.READ, Affects.WRITE)
-    )
-    function: BucketFunction = option(
-        "bucket-function.type",
-        BucketFunction.DEFAULT,
-        doc="How the bucket key is hashed.",
-        affects=(Affects.READ, Affects.WRITE),
-        immutable=True,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +25,7 @@ class SplitOptions(OptionGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions(OptionGroup):
-    """How a batch read is planned, and what it forgives."""
+    """How a batch read is planned, and which faulty files it skips."""
 
     manifest_parallelism: int | None = option(
         "scan.manifest.parallelism",
@@ -55,13 +40,13 @@ class ReadOptions(OptionGroup):
     ignore_corrupt_files: bool = option(
         "scan.ignore-corrupt-files",
         False,
-        doc="Leave out what cannot be read of a damaged data file; its rows are missing.",
+        doc="Skip what cannot be read of a damaged data file; its rows are missing.",
         affects=_READ,
     )
     ignore_lost_files: bool = option(
         "scan.ignore-lost-files",
         False,
-        doc="Leave out data files that are gone; their rows are missing.",
+        doc="Skip data files that are gone; their rows are missing.",
         affects=_READ,
     )
     fallback_branch: str | None = option(
@@ -80,18 +65,27 @@ class ReadOptions(OptionGroup):
         return self.fallback_branch or self.primary_branch
 
     @property
-    def forgiving(self) -> bool:
-        """Whether files may be left out, so that rows are counted by reading them."""
+    def may_skip_files(self) -> bool:
+        """Whether files may be skipped, so that counting rows must read them."""
         return self.ignore_corrupt_files or self.ignore_lost_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableOptions(OptionGroup):
+    """Options under which a merge by key and sequence number would give wrong rows; others declare them for writes."""
+
+    listed: ClassVar[bool] = False
+
+    clustering_override: bool = option(
+        "pk-clustering-override", False, doc="Sort files by other columns than the key.", affects=_READ
+    )
+    snapshot_ordering: bool = option(
+        "sequence.snapshot-ordering", False, doc="Order versions by the snapshots that brought them.", affects=_READ
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions(OptionGroup):
     """What the views of changes show of a row beside its kind and columns."""
 
-    sequence_number: bool = option(
-        "table-read.sequence-number.enabled",
-        False,
-        doc="Audit log and binlog of a primary-key table show sequence numbers.",
-        affects=_READ,
-    )
+    sequence_number: bool = same_option(SchemaOptions, "shows_sequence_numbers")

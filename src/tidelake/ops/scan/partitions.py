@@ -1,6 +1,7 @@
 """Which partitions are wanted: by a predicate over the partition columns, or by an exact set.
 
-A filter answers twice: `prune` from a manifest's ranges (may say yes too often, never no wrongly) and `mask` exactly.
+A filter answers twice: `prune` from the partition ranges of manifests (may keep too much, never too little), and `mask`
+exactly.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tidelake.errors import InvalidInputError
 from tidelake.expr.evaluate import matches
 from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.tree import Predicate
-from tidelake.spec.binary_row import decode_rows
 from tidelake.spec.data_file import SimpleStats
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.types import DataType, with_nullable
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.rows.binary_row import decode_rows
+from tidelake.spec.types.data_types import DataType, with_nullable
 
 
 class PartitionFilter(Protocol):

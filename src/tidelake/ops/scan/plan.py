@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from tidelake.ops.scan.partitions import EveryPartition, PartitionFilter
-from tidelake.spec.manifest import ENTRIES, IDENTITY_COLUMNS, PRUNING_COLUMNS, merge_entries
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.manifest import ENTRIES, IDENTITY_COLUMNS, PRUNING_COLUMNS, merge_entries
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 from tidelake.store.manifests import Keep, ManifestStore
 
 EVERY_PARTITION = EveryPartition()

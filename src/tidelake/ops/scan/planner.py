@@ -1,7 +1,8 @@
 """From a snapshot and a predicate to splits.
 
-Pruning goes from cheap to dear: manifests by partition range, entries by partition and bucket, files by the statistics
-of their columns (read with the schema each file was written with). Nothing that may hold a wanted row is dropped.
+Pruning goes from cheap to expensive: manifests by partition range, entries by partition and bucket, files by their
+column statistics (read with the schema that each file was written with). No file that may contain a wanted row is
+dropped.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ from tidelake.expr.prune import Bounds, may_match
 from tidelake.expr.simplify import literals, restrict
 from tidelake.expr.tree import And, Predicate
 from tidelake.io.clock import as_local_ms
-from tidelake.ops.scan.options import BucketOptions, SplitOptions
+from tidelake.ops.context import TableContext
+from tidelake.ops.scan.deletion_vectors import deleted_counts, snapshot_vectors
+from tidelake.ops.scan.modes import State
+from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.partitions import PartitionFilter, PartitionPredicate
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
+from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split, append_splits, bucket_splits
 from tidelake.ops.scan.topn import SortKey, has_usable_bounds, may_be_first
-from tidelake.ops.scan.vectors import deleted_counts, snapshot_vectors
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.binary_row import decode_rows
-from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.stats_evolution import bounds_under
-from tidelake.spec.types import with_nullable
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.rows.binary_row import decode_rows
+from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.schemas.bucket_mode import BucketOptions, derive_bucket_mode
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.stats.stats_evolution import bounds_under
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
@@ -64,48 +69,40 @@ class Plan:
         return sum(split.size for split in self.splits)
 
 
-def plan_append(
-    store: TableStore,
-    snapshot: Snapshot | None,
-    *,
-    schema: Schema,
-    paths: DataPaths,
-    where: Predicate | None = None,
-    limit: int | None = None,
-    order: Sequence[SortKey] = (),
-    created_from_ms: int | None = None,
-    options: SplitOptions,
-    buckets: BucketOptions,
-) -> Plan:
-    """Plan the read of an append table at a snapshot, with the columns of `schema`.
+def plan_append(context: TableContext, state: State, request: ReadRequest) -> Plan:
+    """Plan the read of a state of an append table.
 
-    With an order and a limit the splits hold at least the first `limit` rows by that order; with `created_from_ms` only
-    files made at or after that time are read.
+    With an order and a limit the splits hold at least the first `limit` rows by that order.
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows lie in files that hold some columns only.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
-    live = find_live(store, snapshot, where, schema)
+    store, schema, where = context.store, request.schema, request.where
+    live = find_live(store, state.snapshot, where, schema)
     if live is None:
         return Plan(None, where=where)
-    if created_from_ms is not None:
-        live = replace(live, entries=created_since(live.entries, created_from_ms))
+    if state.created_from_ms is not None:
+        live = replace(live, entries=created_since(live.entries, state.created_from_ms))
     entries = live.entries
     if where is not None:
+        buckets = context.options.of(BucketOptions)
         entries = entries.slice(0, 0) if never(where) else prune_buckets(entries, where, schema, buckets)
         entries = prune_files(store, entries, where, schema)
+    # If files may be skipped, their rows cannot be counted in advance.
+    limit = None if request.forgives else request.limit
     if limit is not None and (where is None or where.columns() <= set(schema.partition_keys)):
         # A condition on partitions is decided file by file, so that every row of a file counts that is not deleted.
-        if order:
-            entries = _first_rows(store, entries, order, limit, schema, live.vectors)
+        if request.order:
+            entries = _first_rows(store, entries, request.order, limit, schema, live.vectors)
         else:
             entries = _enough_rows(entries, limit, live.vectors)
-    return live.plan(entries, splits_of(entries, live.snapshot.id, paths, options, live.vectors))
+    options = context.options.of(SplitOptions)
+    return live.plan(entries, splits_of(entries, live.snapshot.id, context.paths, options, live.vectors))
 
 
 def created_since(entries: pa.Table, time_ms: int) -> pa.Table:
-    """The files made at or after a time, and those that do not tell."""
+    """The files written at or after a time, and those without a creation time."""
     made = entries.column("creation_time_ms")
     return entries.filter(pc.fill_null(pc.greater_equal(made, as_local_ms(time_ms)), True))
 
@@ -144,7 +141,7 @@ def find_live(store: TableStore, snapshot: Snapshot | None, where: Predicate | N
 
     Raises:
         NotFoundError: the table was dropped.
-        UnsupportedError: rows lie in files that hold some columns only.
+        UnsupportedError: rows are stored in files with only some of the columns.
     """
     if snapshot is None:
         store.refuse_dropped()
@@ -173,14 +170,14 @@ def never(where: Predicate) -> bool:
 
 
 def refuse_unreadable(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
-    """Refuse what would be read wrongly rather than give rows that are not there.
+    """Refuse files that would be read wrongly.
 
     Raises:
-        UnsupportedError: an entry is a file that holds some columns only.
+        UnsupportedError: a file contains only some of the columns.
     """
     if entries.column("write_cols").null_count < entries.num_rows:
         raise UnsupportedError(
-            "table with files that hold some columns only cannot be read yet",
+            "table with files that contain only some columns cannot be read yet",
             code="data-evolution",
             table=store.env.io.root,
             snapshot_id=snapshot.id,
@@ -241,7 +238,7 @@ def bounds_by_schema(
 ) -> Iterator[tuple[np.ndarray, dict[str, Bounds]]]:
     """The bounds of columns in the files of each schema, with the places of those files.
 
-    Files that hold some columns only are left out: what their statistics cover cannot be told from the schema alone.
+    Files with only some columns are left out: the schema alone does not say which columns their statistics cover.
     """
     ids = entries.column("schema_id").to_numpy()
     whole = entries.column("write_cols").is_null().to_numpy(zero_copy_only=False)
@@ -264,7 +261,8 @@ def bounds_by_schema(
 
 def prune_buckets(entries: pa.Table, where: Predicate, schema: Schema, options: BucketOptions) -> pa.Table:
     """Drop files of buckets that no wanted key hashes to; each entry counts with its own number of buckets."""
-    if options.bucket == -1 or not schema.bucket_keys or entries.num_rows == 0:
+    hashes = derive_bucket_mode(schema, options.bucket).hashes_rows
+    if not hashes or not schema.bucket_keys or entries.num_rows == 0:
         return entries
     found = [literals(where, key, schema.field(key).type) for key in schema.bucket_keys]
     if any(values is None or not values for values in found):

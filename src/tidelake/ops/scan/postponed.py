@@ -1,10 +1,9 @@
-"""Postponed buckets: which rows wait for one, in which order they came, and how many buckets their partition gets.
+"""Staged rows of postponed buckets: in which order they were written, and how many buckets their partition gets.
 
-Writers stage rows as they come in the folder `bucket-postpone`; nobody chooses a number of buckets in advance. Who
-gives them their buckets later, a compaction or a read that merges them in, asks here.
+Writers stage rows in the folder `bucket-postpone`; the number of buckets is not chosen in advance. A compaction that
+moves the rows to buckets, or a read that merges them, uses this module to find the buckets.
 
-Invariant: the files of one writer are taken in the order in which it wrote them, and a partition that has buckets keeps
-their number.
+Invariant: the files of one writer are read in the order it wrote them, and a partition with buckets keeps their number.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NUMBER: Final = re.compile(r"-(\d+)\.[^/]*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostponeOptions(OptionGroup):
-    """How rows that wait for a bucket get one."""
+    """How staged rows get a bucket."""
 
     default_buckets: int = option(
         "postpone.default-bucket-num",
@@ -75,7 +74,7 @@ class PostponeOptions(OptionGroup):
     merge_on_read: bool = option(
         "postpone.merge-on-read",
         False,
-        doc="Batch reads merge in the rows that wait for a bucket.",
+        doc="Batch reads merge staged rows, which have no bucket yet.",
         affects=(Affects.READ,),
     )
 
@@ -85,7 +84,7 @@ class PostponeOptions(OptionGroup):
         return self.target_rows is not None or "postpone.default-bucket-num" not in self.given
 
     def buckets_for(self, *, rows: int, size: int) -> int:
-        """How many buckets a partition without any gets for so many rows and bytes that wait."""
+        """How many buckets a partition without any gets for so many staged rows and bytes."""
         if self.target_rows is not None:
             return max(1, -(-rows // self.target_rows))
         return max(1, -(-size // self.target_bytes)) if self.needs_size else self.default_buckets
@@ -108,15 +107,15 @@ class PostponeOptions(OptionGroup):
 
 
 def staged_entries(entries: pa.Table) -> pa.Table:
-    """The files whose rows wait for a bucket."""
+    """The files of staged rows."""
     return entries.filter(pc.equal(entries.column("bucket"), POSTPONE_BUCKET))
 
 
 def in_arrival_order(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
     """Staged files of a partition, given in the order of their entries, as their rows were written.
 
-    By the time of writing, and those of one moment by the number that their writer gave them: this keeps the order of
-    each writer, and of two writers the later one is the newer one.
+    By creation time, and files of the same moment by the number in their names: this keeps the order of each writer,
+    and of two writers the later one counts as newer.
     """
     return tuple(sorted(files, key=lambda file: (file.creation_time_ms or 0, _number(file.file_name))))
 
@@ -129,18 +128,20 @@ def _number(name: str) -> int:
 def bucket_counts(
     entries: pa.Table, options: PostponeOptions, chosen: Mapping[bytes, int] | None = None
 ) -> dict[bytes, int]:
-    """The number of buckets of every partition that has rows: those it has, or those it is to get.
+    """The number of buckets of every partition with rows: existing ones, or those it will get.
 
-    What is `chosen` for a partition without buckets counts more than what its waiting rows suggest.
+    For a partition without buckets `chosen` takes precedence over what its staged rows suggest.
     """
     real = entries.filter(pc.greater(entries.column("total_buckets"), 0))
-    counts = _grouped(real, ("total_buckets", "max"))
-    rows, sizes = (_grouped(staged_entries(entries), (name, "sum")) for name in ("row_count", "file_size"))
+    counts = _aggregate_by_partition(real, ("total_buckets", "max"))
+    rows, sizes = (
+        _aggregate_by_partition(staged_entries(entries), (name, "sum")) for name in ("row_count", "file_size")
+    )
     fresh = {partition: options.buckets_for(rows=count, size=sizes[partition]) for partition, count in rows.items()}
     return fresh | dict(chosen or {}) | counts
 
 
-def _grouped(entries: pa.Table, how: tuple[str, str]) -> dict[bytes, int]:
+def _aggregate_by_partition(entries: pa.Table, how: tuple[str, str]) -> dict[bytes, int]:
     found = entries.group_by("partition", use_threads=False).aggregate([how])
     names = (found.column(name).to_pylist() for name in ("partition", f"{how[0]}_{how[1]}"))
     return dict(zip(*names, strict=True))

@@ -1,4 +1,4 @@
-"""Splits: the files one task reads, and how files are packed into them. Frozen, picklable, free of credentials."""
+"""Splits: the files one task reads, and how files are packed into them. Frozen, picklable, without credentials."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.ops.scan.deletion_vectors import file_vectors
 from tidelake.ops.scan.options import SplitOptions
-from tidelake.ops.scan.vectors import file_vectors
 from tidelake.spec.data_file import DataFile, data_files
+from tidelake.store.deletion_vectors import FileVector
 from tidelake.store.paths import DataPaths
-from tidelake.store.vectors import FileVector
 
 T = TypeVar("T")
 
@@ -27,18 +27,18 @@ class SplitMode(Enum):
     STATE = "state"
     """Rows of the table: versions of a key are merged."""
     CHANGES = "changes"
-    """Every row of the files as it lies there, with its kind."""
+    """Every row of the files as it is stored, with its row kind."""
     TAKEN_BACK = "taken-back"
     """The merged rows of files that are gone, each as a deletion."""
     DIFFERENCE = "difference"
-    """What the merged rows of the files have other than those of the files before."""
+    """The difference between the merged rows of the files and those of the files before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Files of one bucket that are read together, in this order.
 
-    `raw_convertible` tells that no merge is needed: the rows of the files are the rows of the table.
+    `raw_convertible` means that no merge is needed: the rows of the files are the rows of the table.
     """
 
     snapshot_id: int
@@ -53,7 +53,7 @@ class Split:
     branch: str | None = None
     """The branch whose schemas the files were written with, if not that of the table that is read."""
     staged: tuple[DataFile, ...] = ()
-    """Files of the partition with rows that wait for a bucket: those of this one are merged in."""
+    """Files with staged rows of the partition; the rows of this bucket are merged in."""
     staged_path: str = ""
     """The folder of the staged files."""
     mode: SplitMode = SplitMode.STATE
@@ -69,7 +69,7 @@ class Split:
 
     @property
     def live_row_count(self) -> int | None:
-        """Rows of the files that are not deleted; None where the metadata does not tell."""
+        """Rows of the files that are not deleted; None if the metadata does not say so."""
         marked = [self.vectors[file.file_name] for file in self.files if file.file_name in self.vectors]
         known = [vector.cardinality for vector in marked if vector.cardinality is not None]
         return self.row_count - sum(known) if len(known) == len(marked) else None
@@ -87,7 +87,7 @@ class Split:
 
     @property
     def places(self) -> frozenset[tuple[str, int, FileVector | None]]:
-        """The files with all that decides how they are merged: their levels, and which rows are deleted."""
+        """The files with everything that affects their merge: levels and deletion vectors."""
         return frozenset((each.file_name, each.level, self.vectors.get(each.file_name)) for each in self.files)
 
     @property
@@ -96,7 +96,7 @@ class Split:
         return frozenset((each.file_name, each.level, self.before_vectors.get(each.file_name)) for each in self.before)
 
     def path_of(self, file: DataFile) -> str:
-        """Where a file of the split lies, relative to the table."""
+        """The path of a file of the split, relative to the table."""
         return f"{self.bucket_path}/{file.file_name}"
 
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.prune import Bounds
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import DataType, Root
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import DataType, Root
 
 _DIRECTION: Final = re.compile(r"(.*\S)\s+(asc|desc)", re.IGNORECASE | re.DOTALL)
 _UNORDERED: Final = frozenset(

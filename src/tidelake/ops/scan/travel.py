@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.io.clock import moment_ms
 from tidelake.options import Affects, Int64, OptionGroup, option
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.documents.tag import tag_from_json
 from tidelake.spec.layout import TAG_PREFIX, parse_named
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.tag import tag_from_json
 from tidelake.store.snapshots import plan_again
 from tidelake.store.table_store import TableStore
 
@@ -49,7 +49,7 @@ def resolve(store: TableStore, options: TravelOptions) -> Snapshot | None:
 
     Raises:
         InvalidInputError: more than one point is given, or one cannot be understood.
-        NotFoundError: there is no such snapshot or tag, or none that early.
+        NotFoundError: the snapshot or tag does not exist, or no snapshot is that old.
     """
     if len(options.given) > 1:
         raise InvalidInputError("read names more than one point in time", options=", ".join(sorted(options.given)))
@@ -69,11 +69,11 @@ def resolve(store: TableStore, options: TravelOptions) -> Snapshot | None:
 
 
 def at_point(store: TableStore, options: TravelOptions, act: Callable[[Snapshot | None], T]) -> T:
-    """Look at files of the snapshot to read; one that expires meanwhile is resolved and looked at again.
+    """Call `act` with the snapshot to read; if that expires while it runs, resolve and call again.
 
     Raises:
         InvalidInputError: more than one point is given, or one cannot be understood.
-        NotFoundError: there is no such snapshot or tag, or none that early; or a file of it is missing.
+        NotFoundError: the snapshot or tag does not exist, no snapshot is that old, or a file is missing.
     """
 
     def attempt() -> T:
@@ -88,7 +88,7 @@ def read_tag(store: TableStore, name: str) -> Snapshot:
     """The snapshot that a tag keeps.
 
     Raises:
-        NotFoundError: there is no such tag.
+        NotFoundError: the tag does not exist.
     """
     path = store.layout.tag_path(name)
     try:
@@ -99,7 +99,7 @@ def read_tag(store: TableStore, name: str) -> Snapshot:
             "tag does not exist",
             code="tag-not-found",
             tag=name,
-            hint=f"tags are {names}" if names else "the table has no tag; create_tag makes one",
+            hint=f"tags are {names}" if names else "the table has no tag; create one with create_tag",
         ) from cause
     return tag_from_json(data, path=path).snapshot
 
@@ -147,7 +147,7 @@ def find_time(store: TableStore, time_ms: int) -> Snapshot | None:
     while low < high:  # commit times do not decrease
         middle = (low + high) // 2
         snapshot = store.snapshots.find(ids[middle])
-        if snapshot is None:  # gone meanwhile: it was among the oldest
+        if snapshot is None:  # it expired after the listing, so it was among the oldest
             low = middle + 1
         elif snapshot.time_ms <= time_ms:
             found, low = snapshot, middle + 1
@@ -173,7 +173,7 @@ def parse_time(text: str) -> int:
     """Milliseconds since the epoch of a date or timestamp; without a zone it is in the local one, see `moment_ms`.
 
     Raises:
-        InvalidInputError: it is no timestamp.
+        InvalidInputError: it is not a timestamp.
     """
     try:
         return moment_ms(datetime.fromisoformat(text.strip()))
@@ -189,9 +189,3 @@ def is_local_time(text: str) -> bool:
         return datetime.fromisoformat(text.strip()).tzinfo is None
     except ValueError:
         return False  # milliseconds, or what is refused where it is used
-
-
-def travel_text(options: Mapping[str, str]) -> str:
-    """The point in time that options name, for a person."""
-    parsed = TravelOptions.parse(options)
-    return ", ".join(f"{key}={options[key]}" for key in sorted(parsed.given))

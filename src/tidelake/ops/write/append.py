@@ -1,7 +1,7 @@
 """The writer of append tables: rows to rolling data files, one open file per partition and bucket.
 
-Files are durable when `prepare` returns and belong to nobody until their messages are committed. Rows of one bucket
-keep their order; their sequence numbers continue those of the bucket, or start at 0 where the table has no buckets.
+Files are durable when `prepare` returns, and no snapshot refers to them until their messages are committed. Rows of one
+bucket keep their order; their sequence numbers continue those of the bucket, or start at 0 in a table without buckets.
 """
 
 from __future__ import annotations
@@ -15,26 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.files.bucket_writer import BucketWriter
 from tidelake.files.options import FileOptions
+from tidelake.files.write.bucket import BucketWriter
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
-from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.spec.binary_row import EMPTY_ROW, encode_rows
-from tidelake.spec.bucket import assign_buckets
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import with_nullable
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.rows.binary_row import EMPTY_ROW, encode_rows
+from tidelake.spec.rows.bucket import PartitionBucket, assign_buckets
+from tidelake.spec.schemas.bucket_mode import BucketOptions
+from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
-
-Place = tuple[bytes, int]
-"""A partition and a bucket of it."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """An open bucket: its writer, and where its sequence numbers and bucket count stand."""
+    """An open bucket: its writer, its next sequence number and the bucket count of its partition."""
 
     writer: BucketWriter
     next_sequence: int
@@ -43,7 +40,7 @@ class _Bucket:
 
 @dataclass(frozen=True, slots=True)
 class _Restored:
-    """What the files of a bucket say: the greatest sequence number and the number of buckets of the partition."""
+    """From the files of a bucket: the greatest sequence number and the bucket count of the partition."""
 
     max_sequence: int = -1
     total_buckets: int | None = None
@@ -58,40 +55,39 @@ class AppendWriter:
     files: FileOptions
     buckets: BucketOptions
     overwrite: bool = False
-    _open: dict[Place, _Bucket] = field(default_factory=dict)
+    _open: dict[PartitionBucket, _Bucket] = field(default_factory=dict)
 
     def write(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> None:
         """Route the rows of a batch to their partitions and buckets.
 
         Raises:
-            InvalidInputError: the partition has another number of buckets than the table now wants, or a row is not
-                to be added but to be taken back.
+            InvalidInputError: the bucket count of the partition differs from the table's, or a row is a retract row.
         """
         if kinds is not None and any(kind % 2 for kind in kinds.unique().to_pylist()):
             raise InvalidInputError(
-                "table without a primary key takes only insertions",
+                "table without a primary key accepts only insertions",
                 hint="use delete(), or create the table with a primary key",
             )
-        for place, rows in self._routed(batch):
-            bucket = self._open.get(place) or self._opened(place)
+        for place, rows in self._route(batch):
+            bucket = self._open.get(place) or self._open_bucket(place)
             bucket.writer.write(rows)
 
     def prepare(self, identifier: int | None = None, *, wait: bool | None = None) -> list[CommitMessage]:
-        """Close all files and describe them; the writer starts afresh. There is never anything to wait for."""
+        """Close all files and describe them; the next write opens new ones. There is nothing to wait for."""
         del identifier, wait
         messages = [self._message(place, bucket) for place, bucket in self._open.items()]
         self._open = {}
         return [message for message in messages if not message.is_empty]
 
     def abort(self) -> None:
-        """Remove what was written and not yet prepared."""
+        """Remove files that are not prepared yet."""
         for bucket in self._open.values():
             bucket.writer.abort()
         self._open = {}
 
     # -------------------------------------------------------------------------------------------- routing
 
-    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    def _route(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionBucket, pa.RecordBatch]]:
         schema = self.store.schema
         if not schema.partition_keys and self.buckets.bucket <= 0:
             yield (EMPTY_ROW, 0), batch
@@ -130,7 +126,7 @@ class AppendWriter:
 
     # -------------------------------------------------------------------------------------------- buckets
 
-    def _opened(self, place: Place) -> _Bucket:
+    def _open_bucket(self, place: PartitionBucket) -> _Bucket:
         restored = self._restore(place)
         total = self.buckets.bucket
         if total > 0 and restored.total_buckets not in (None, total):
@@ -140,19 +136,19 @@ class AppendWriter:
                 partition=self.paths.partition(place[0]) or "the table",
                 previous=restored.total_buckets,
                 new=total,
-                hint="overwrite the partition to give it the new number",
+                hint="overwrite the partition, or rescale() it, to change its number of buckets",
             )
         writer = BucketWriter(self.store.env, self.paths.bucket(*place), self.store.schema, self.files)
         bucket = _Bucket(writer, restored.max_sequence + 1, total)
         self._open[place] = bucket
         return bucket
 
-    def _restore(self, place: Place) -> _Restored:
+    def _restore(self, place: PartitionBucket) -> _Restored:
         if self.buckets.bucket <= 0 or self.overwrite:
             return _Restored()
         return self.store.snapshots.on_newest(lambda snapshot: self._restore_at(snapshot, place))
 
-    def _restore_at(self, snapshot: Snapshot | None, place: Place) -> _Restored:
+    def _restore_at(self, snapshot: Snapshot | None, place: PartitionBucket) -> _Restored:
         if snapshot is None:
             return _Restored()
         partition = PartitionSet(frozenset({place[0]}), tuple(self.store.schema.partition_types))
@@ -164,7 +160,7 @@ class AppendWriter:
         top = pc.max(here.column("max_sequence")).as_py() if here.num_rows else -1
         return _Restored(top, max(totals, default=None))
 
-    def _message(self, place: Place, bucket: _Bucket) -> CommitMessage:
+    def _message(self, place: PartitionBucket, bucket: _Bucket) -> CommitMessage:
         files = bucket.writer.close(sequence=bucket.next_sequence)
         return CommitMessage(
             partition=place[0],

@@ -1,11 +1,11 @@
-"""Rows that wait in memory: batches as they came, of all buckets together, until they are sorted by bucket and key.
+"""The write buffer: batches of all buckets in the order of arrival, until they are sorted by bucket and key.
 
-A row is copied once, when its block is sorted: the keys alone decide the order, then each column is gathered for
-itself, several at a time. Sequence numbers are given in the order of arrival, one per row, also to rows that a later
-version of their key makes superfluous.
+A row is copied once, when its block is sorted: the keys alone decide the order, then the columns are gathered one by
+one, several in parallel. Sequence numbers are given in the order of arrival, one per row, also to rows that a later
+version of their key replaces.
 
-Invariant: what `sort_block` gives of a bucket are its rows in the order of their keys, versions of a key in the order
-of their arrival; where only the newest version ever counts, only that one, unless every version is asked for.
+Invariant: `sort_block` returns the rows of a bucket in the order of their keys, and versions of a key in the order of
+arrival. If only the newest version counts, it returns only that one, unless every version is wanted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelake.lsm.keys import KeyArray, window
 
 Ints = np.ndarray[Any, Any]
 _FEW_VALUES: Final = 16
-"""A column of texts is gathered by its distinct values where there are so many times fewer of them than rows."""
+"""A column of texts is gathered by dictionary codes if it has this many times fewer distinct values than rows."""
 _SAMPLE: Final = 4096
 
 
@@ -36,17 +36,17 @@ class SortedRows:
     place: int
     rows: pa.Table
     starts: Ints
-    """Where each key begins."""
+    """The first row of each key."""
 
     @property
     def unique(self) -> bool:
-        """Whether every key is there once."""
+        """Whether every key has one row."""
         return len(self.starts) == int(self.rows.num_rows)
 
 
 @dataclass(slots=True)
 class WriteBuffer:
-    """Batches that wait, and the number of the place of each of their rows."""
+    """Batches, and for each of their rows the number of its partition and bucket."""
 
     bytes: int = 0
     _batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -60,7 +60,7 @@ class WriteBuffer:
 
     @property
     def row_counts(self) -> Ints:
-        """Rows of each place."""
+        """The number of rows of each partition and bucket."""
         counts = [np.bincount(places) for places in self._places]
         total = np.zeros(max(map(len, counts), default=0), np.int64)
         for each in counts:
@@ -68,7 +68,7 @@ class WriteBuffer:
         return total
 
     def take(self, only: Collection[int] | None = None) -> tuple[list[pa.RecordBatch], Ints]:
-        """The rows of these places, or of all, in the order of their arrival; they wait no longer."""
+        """Take out the rows of these buckets, or of all, in the order of arrival."""
         batches, places = self._batches, self._places
         self._batches, self._places, self.bytes = [], [], 0
         if only is not None:
@@ -82,7 +82,7 @@ class WriteBuffer:
         return batches, np.concatenate(places) if places else np.empty(0, np.int32)
 
     def clear(self) -> None:
-        """Forget the rows."""
+        """Drop all rows."""
         self._batches, self._places, self.bytes = [], [], 0
 
 
@@ -96,16 +96,16 @@ def sort_block(
     *,
     every_version: bool = False,
 ) -> list[SortedRows]:
-    """The rows of a block by place and key.
+    """Sort the rows of a block by bucket and key.
 
     Args:
-        batches: The rows; the list is emptied, so that columns are let go as soon as they are gathered.
-        places: The place of each row.
+        batches: The rows; the list is emptied, so that the memory of a column is freed as soon as it is gathered.
+        places: The number of the partition and bucket of each row.
         plan: How versions are merged.
-        first_numbers: Tells the sequence number of the first of so many rows of a place.
-        executor: Sorts places and gathers columns at the same time.
+        first_numbers: Reserves sequence numbers for a number of rows of a bucket, and returns the first.
+        executor: Sorts buckets and gathers columns in parallel.
         ready: Called when the order is known and before rows are copied.
-        every_version: Whether also versions are wanted that count for nothing once they are merged.
+        every_version: Whether versions are wanted too that a merge would drop.
 
     Raises:
         InvalidInputError: a key is null.
@@ -116,7 +116,7 @@ def sort_block(
     keys = plan.keys.encode(pa.Table.from_batches(batches).select(list(plan.keys.columns)))
     groups = _by_place(places)
     newest_only = _newest_only(plan) and not every_version
-    orders = executor.map(lambda group: _order(_taken(keys, group[1]), newest_only=newest_only), groups)
+    orders = executor.map(lambda group: _order(_take_keys(keys, group[1]), newest_only=newest_only), groups)
     parts = [
         (place, rows[order], order + first_numbers(place, len(rows)), starts)
         for (place, rows), (order, starts) in zip(groups, orders, strict=True)
@@ -125,7 +125,7 @@ def sort_block(
     batches.clear()
     if ready is not None:
         ready()
-    gathered = _gathered(columns, [rows for _, rows, _, _ in parts], executor)
+    gathered = _gather_columns(columns, [rows for _, rows, _, _ in parts], executor)
     found = []
     for number, (place, _, numbers, starts) in enumerate(parts):
         table = pa.Table.from_arrays([column[number] for column in gathered], schema=schema)
@@ -138,11 +138,11 @@ def _newest_only(plan: MergePlan) -> bool:
 
 
 def _by_place(places: Ints) -> list[tuple[int, Ints]]:
-    """The rows of each place, in the order of their arrival."""
+    """The rows of each bucket, in the order of arrival."""
     top = int(places.max())
     if top == 0:
         return [(0, np.arange(len(places)))]
-    # Narrow numbers are sorted by counting.
+    # NumPy sorts 16-bit numbers by counting, which is much faster.
     order = np.argsort(places.astype(np.uint16) if top < 1 << 16 else places, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(places))])
     return [
@@ -152,14 +152,14 @@ def _by_place(places: Ints) -> list[tuple[int, Ints]]:
     ]
 
 
-def _taken(keys: KeyArray, rows: Ints) -> KeyArray:
+def _take_keys(keys: KeyArray, rows: Ints) -> KeyArray:
     if len(rows) == len(keys):
         return keys
     return keys[rows] if isinstance(keys, np.ndarray) else keys.take(pa.array(rows))
 
 
 def _order(keys: KeyArray, *, newest_only: bool) -> tuple[Ints, Ints]:
-    """The order of keys and where each begins in it; of equal keys only the last, if only that one counts."""
+    """The order of keys and the start of each key in it; of equal keys only the last, if only that one counts."""
     (found,) = window([keys], sorted_parts=False)
     order = found.order()
     starts = found.starts(order)
@@ -169,13 +169,13 @@ def _order(keys: KeyArray, *, newest_only: bool) -> tuple[Ints, Ints]:
     return order, starts
 
 
-def _gathered(columns: list[list[pa.Array]], wanted: Sequence[Ints], executor: Executor) -> list[list[pa.Array]]:
-    """The wanted rows of each column, part by part; the columns are let go as soon as they are gathered."""
+def _gather_columns(columns: list[list[pa.Array]], wanted: Sequence[Ints], executor: Executor) -> list[list[pa.Array]]:
+    """The wanted rows of each column, part by part; each column is freed as soon as it is gathered."""
     types = [chunks[0].type for chunks in columns]
 
     def join(index: int) -> pa.Array:
         chunks, columns[index] = columns[index], []
-        whole = _joined(chunks)
+        whole = _join_chunks(chunks)
         return whole.dictionary_encode() if _repeats(whole) else whole
 
     whole: dict[int, Any] = dict(enumerate(executor.map(join, range(len(columns)))))
@@ -196,8 +196,8 @@ def _gathered(columns: list[list[pa.Array]], wanted: Sequence[Ints], executor: E
     return [[found[index, part] for part in range(len(wanted))] for index in range(len(columns))]
 
 
-def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
-    """Chunks as one array; where they are neighbouring slices of one already, without a copy."""
+def _join_chunks(chunks: Sequence[pa.Array]) -> pa.Array:
+    """Join chunks to one array; without a copy if they are neighbouring slices of one array."""
     first = chunks[0]
     if len(chunks) == 1:
         return first
@@ -210,13 +210,13 @@ def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
 
 
 def _place(chunk: pa.Array) -> tuple[list[int | None], int, int]:
-    """Where the values of a chunk lie in memory, and which of them are its."""
+    """The memory addresses of the buffers of a chunk, and its range in them."""
     buffers = [None if buffer is None else buffer.address for buffer in chunk.buffers()]
     return buffers, chunk.offset, chunk.offset + len(chunk)
 
 
 def _repeats(column: pa.Array) -> bool:
-    """Whether a column of texts has few distinct values, by a sample: such a one is copied faster by number."""
+    """Whether a column of texts has few distinct values, by a sample: it is copied faster by dictionary codes."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or len(column) < _SAMPLE * 4:
         return False
     places = pa.array(np.arange(0, len(column), len(column) // _SAMPLE))

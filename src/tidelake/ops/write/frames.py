@@ -1,7 +1,8 @@
-"""Frames of pandas and Polars as Arrow data: what they hold beside their columns, and types that Arrow does not know.
+"""Frames of pandas and Polars as Arrow data, with pandas indexes and the types that Arrow does not know.
 
-Neither library is imported unless data of it is given. Invariant: nothing that identifies a row is lost on the way.
-Every named level of a pandas index becomes a column, whatever its values are; an unnamed one only counts rows.
+Neither library is imported unless its data is given. Invariant: nothing that identifies a row is lost. Every named
+level of a pandas index becomes a column, whatever its values are; an unnamed level only numbers the rows and is
+dropped.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def is_of(library: str, data: object) -> bool:
 
 
 def plain_frame(data: Any) -> Any:
-    """A frame of pandas or Polars as an Arrow table; any other data as it is.
+    """A frame of pandas or Polars as an Arrow table; other data is returned unchanged.
 
     Raises:
-        InvalidInputError: a column is there twice, or holds what no table can hold.
+        InvalidInputError: a column is there twice, or its values cannot be stored in a table.
     """
     if is_of("pandas", data):
         return _from_pandas(data)
@@ -34,10 +35,10 @@ def plain_frame(data: Any) -> Any:
 
 
 def columns_of(data: Any) -> Any:
-    """The columns of a frame of pandas or Polars without its rows, as far as that spares reading; else the data.
+    """The columns of a frame of pandas or Polars, without its rows where that saves reading them; else the data.
 
     Raises:
-        InvalidInputError: a column is there twice, or of a type that no table can hold.
+        InvalidInputError: a column is there twice, or its type cannot be stored in a table.
     """
     if is_of("pandas", data) and not hasattr(data, "columns"):
         return _from_dtypes(data)
@@ -51,10 +52,10 @@ def columns_of(data: Any) -> Any:
 
 
 def arrow_type(dtype: Any) -> pa.DataType | None:
-    """The Arrow type that a type of Arrow, Polars, NumPy or pandas means; None where it is none of them.
+    """The Arrow type for a type of Arrow, Polars, NumPy or pandas; None for anything else.
 
     Raises:
-        InvalidInputError: it does not say what its values are.
+        InvalidInputError: the type does not say what its values are.
     """
     if isinstance(dtype, pa.DataType):
         return dtype
@@ -155,7 +156,7 @@ def _from_polars(data: Any) -> pa.Table:
     frame = data.collect() if isinstance(data, pl.LazyFrame) else data
     if not isinstance(frame, pl.DataFrame):
         raise _no_frame(data)
-    stored = {name: _stored(dtype, name) for name, dtype in frame.schema.items()}
+    stored = {name: _to_storable_type(dtype, name) for name, dtype in frame.schema.items()}
     other = {name: dtype for name, dtype in stored.items() if dtype != frame.schema[name]}
     try:
         return pa.table(frame.cast(other) if other else frame)  # type: ignore[arg-type]
@@ -181,11 +182,11 @@ def _polars_type(dtype: Any) -> pa.DataType:
     return _from_polars(empty).schema.field(0).type
 
 
-def _stored(dtype: pl.DataType, column: str) -> pl.DataType:
-    """The type of Polars that holds the same values and that Arrow knows.
+def _to_storable_type(dtype: pl.DataType, column: str) -> pl.DataType:
+    """The Polars type that holds the same values and that Arrow knows.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: no such type exists.
     """
     import polars as pl
 
@@ -195,21 +196,21 @@ def _stored(dtype: pl.DataType, column: str) -> pl.DataType:
         case pl.Int128():
             return pl.Decimal(38, 0)
         case pl.List():
-            return pl.List(_stored(dtype.inner, column))  # type: ignore[arg-type]
+            return pl.List(_to_storable_type(dtype.inner, column))  # type: ignore[arg-type]
         case pl.Array():
-            return pl.Array(_stored(dtype.inner, column), dtype.size)  # type: ignore[arg-type]
+            return pl.Array(_to_storable_type(dtype.inner, column), dtype.size)  # type: ignore[arg-type]
         case pl.Struct():
-            return pl.Struct({each.name: _stored(each.dtype, column) for each in dtype.fields})  # type: ignore[arg-type]
+            return pl.Struct({each.name: _to_storable_type(each.dtype, column) for each in dtype.fields})  # type: ignore[arg-type]
         case pl.Object():
-            hint = "a table does not hold Python objects: make texts, numbers or structs of them"
-            raise InvalidInputError("column holds objects of Python", column=column, type=dtype, hint=hint)
+            hint = "a table cannot store Python objects: convert them to texts, numbers or structs"
+            raise InvalidInputError("column holds Python objects", column=column, type=dtype, hint=hint)
         case pl.UInt128():
             hint = "cast the column to pl.Decimal(38, 0)"
-            raise InvalidInputError("type of the column has no counterpart", column=column, type=dtype, hint=hint)
+            raise InvalidInputError("type of the column cannot be stored", column=column, type=dtype, hint=hint)
     return dtype
 
 
 def _no_frame(data: object) -> InvalidInputError:
     return InvalidInputError(
-        "data is of a kind that holds no rows", got=type(data).__name__, hint="make a frame of it with to_frame()"
+        "data has no rows and columns", got=type(data).__name__, hint="convert it to a frame with to_frame()"
     )

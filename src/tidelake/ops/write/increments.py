@@ -1,4 +1,4 @@
-"""Compactions of one bucket that followed each other, as one."""
+"""Join successive compactions of one bucket to one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from tidelake.ops.commit.messages import CompactIncrement
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.index_manifest import IndexFile
+from tidelake.spec.manifests.index_manifest import IndexFile
 
-__all__ = ["joined", "made_by", "passing", "passing_indexes"]
+__all__ = ["find_temporary_files", "find_temporary_indexes", "join_increments", "made_by"]
 
 
-def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
-    """Compactions that followed each other as one: what lived only in between is in neither list.
+def join_increments(increments: Sequence[CompactIncrement]) -> CompactIncrement:
+    """Join successive compactions: files that existed only in between are in neither list.
 
-    What they told of is kept in their order: a key may have changed in each of them.
+    Their changelog files are kept in order, because a key may have changed in each of them.
     """
     before: dict[tuple[str, int], DataFile] = {}
     after: dict[tuple[str, int], DataFile] = {}
@@ -40,23 +40,23 @@ def joined(increments: Sequence[CompactIncrement]) -> CompactIncrement:
 
 
 def made_by(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
-    """The files that compactions wrote, without those that they only moved."""
-    kept = {file.file_name for file in joined(increments).before}
+    """The files that compactions wrote, without upgraded files."""
+    kept = {file.file_name for file in join_increments(increments).before}
     made = {file.file_name: file for increment in increments for file in increment.after}
-    told = (file for increment in increments for file in increment.changelog_files)
-    return (*(file for name, file in made.items() if name not in kept), *told)
+    changelog = (file for increment in increments for file in increment.changelog_files)
+    return (*(file for name, file in made.items() if name not in kept), *changelog)
 
 
-def passing(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
-    """Files that one compaction made and a later one read: no commit will ever name them."""
-    whole = joined(increments)
+def find_temporary_files(increments: Sequence[CompactIncrement]) -> tuple[DataFile, ...]:
+    """Files that one compaction wrote and a later one replaced: no snapshot will ever refer to them."""
+    whole = join_increments(increments)
     named = {file.file_name for file in (*whole.before, *whole.after)}
     made = {file.file_name: file for increment in increments for file in increment.after}
     return tuple(file for name, file in made.items() if name not in named)
 
 
-def passing_indexes(increments: Sequence[CompactIncrement]) -> tuple[IndexFile, ...]:
-    """Index files that one compaction made and a later one replaced."""
-    named = {index.file_name for index in joined(increments).new_index_files}
+def find_temporary_indexes(increments: Sequence[CompactIncrement]) -> tuple[IndexFile, ...]:
+    """Index files that one compaction wrote and a later one replaced."""
+    named = {index.file_name for index in join_increments(increments).new_index_files}
     made = (index for increment in increments for index in increment.new_index_files)
     return tuple(index for index in made if index.file_name not in named)

@@ -1,54 +1,49 @@
-"""What a user can tune about the writer of primary-key tables."""
+"""Options of the writer of primary-key tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.options import Affects, Bytes, OptionGroup, at_least, option
+from tidelake.options import Affects, Bytes, OptionGroup, at_least, option, same_option
+from tidelake.spec.schemas.schema_options import SchemaOptions
 
 __all__ = ["KeyedWriteOptions"]
 
 _WRITE: Final = (Affects.WRITE,)
 _BLOCK_BYTES_MAX: Final = 1 << 30
 _CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
-"""What stands for each word. Nobody else ever reads these files, so one fast codec may stand for another."""
+"""The codec for each word. Only this writer reads the files, so one fast codec may replace another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedWriteOptions(OptionGroup):
     """How rows of primary-key tables are written."""
 
-    write_only: bool = option(
-        "write-only",
-        False,
-        doc="Writers neither compact nor expire.",
-        affects=_WRITE,
-        fallback=("write.compaction-skip",),
-    )
+    write_only: bool = same_option(SchemaOptions, "write_only")
     buffer_bytes: Bytes = option(
         "write-buffer-size",
         Bytes(256 << 20),
-        doc="Rows that wait in memory, over all buckets.",
+        doc="Memory for buffered rows, over all buckets.",
         affects=_WRITE,
         check=at_least(1),
     )
     spillable: bool = option(
         "write-buffer-spillable",
         True,
-        doc="Rows that no longer fit in memory wait on local disk rather than in small files of the table.",
+        doc="Spill rows that no longer fit in memory to local disk, instead of writing small files of the table.",
         affects=_WRITE,
     )
     spill_bytes: Bytes = option(
         "write-buffer-spill.max-disk-size",
         Bytes(2**63 - 1),
-        doc="Local disk that waiting rows may take; beyond it they are written to the table.",
+        doc="Local disk for spilled rows; beyond it they are written to the table.",
         affects=_WRITE,
     )
     spill_files: int = option(
         "local-sort.max-num-file-handles",
         128,
-        doc="Local files of waiting rows at a time; beyond them the rows are written to the table.",
+        doc="Local files of spilled rows at a time; beyond them the rows are written to the table.",
         affects=_WRITE,
         check=at_least(1),
     )
@@ -69,7 +64,6 @@ class KeyedWriteOptions(OptionGroup):
         affects=_WRITE,
         check=at_least(1),
     )
-    thin: bool = option("data-file.thin-mode", False, doc="Data files do not repeat key columns.", affects=_WRITE)
     force_compact: bool = option(
         "commit.force-compact", False, doc="Every commit waits for the compaction that is due.", affects=_WRITE
     )
@@ -83,7 +77,7 @@ class KeyedWriteOptions(OptionGroup):
 
     @property
     def block_bytes(self) -> int:
-        """Rows that are sorted at once: the buffer, but never more than texts of one array may hold."""
+        """Bytes of rows that are sorted at once: the buffer size, but never more than one array of texts can hold."""
         return min(self.buffer_bytes, _BLOCK_BYTES_MAX)
 
     @property

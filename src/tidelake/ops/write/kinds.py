@@ -1,8 +1,8 @@
-"""Row kinds that come with the data: `+I`, `-U`, `+U`, `-D`, as a column beside the table's or one of them."""
+"""Row kinds in the data: `+I`, `-U`, `+U`, `-D`, in an additional column or in a column of the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -11,27 +11,27 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.ops.write.frames import plain_frame
 from tidelake.ops.write.rows import arrow_batches, check_names, conform
-from tidelake.spec.arrow_types import row_to_arrow
-from tidelake.spec.schema import Schema
+from tidelake.spec.rows.row_kind import KINDS
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import row_to_arrow
 
 ROWKIND: Final = "rowkind"
-"""The column that carries kinds where the table has none of this name."""
-KINDS: Final[Mapping[str, int]] = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
+"""The column with row kinds, unless the table has a column of this name."""
 
 
 def batches_with_kinds(
     data: Any, schema: Schema, *, column: str | None = None, field: str | None = None
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array | None]]:
-    """The rows of anything that holds rows, in the table's columns and types, each batch with the kinds of its rows.
+    """The rows of any supported data, in the table's columns and types, each batch with its row kinds.
 
     Args:
         data: The rows.
         schema: The table's schema.
-        column: The column that carries kinds; `rowkind` when None, if the data has it and the table has not.
-        field: The column of the table that carries kinds (`rowkind.field`).
+        column: The column with row kinds; `rowkind` when None, if the data has it and the table does not.
+        field: The column of the table with row kinds (`rowkind.field`).
 
     Raises:
-        InvalidInputError: the data or one of its columns does not fit, or a kind is none.
+        InvalidInputError: the data or one of its columns does not fit, or a row kind is not known.
     """
     target = row_to_arrow(schema.fields)
     data = plain_frame(data)
@@ -43,7 +43,11 @@ def batches_with_kinds(
         kinds: pa.Array | None = None
         if name is not None:
             if name not in batch.schema.names:
-                raise InvalidInputError("data has no column with row kinds", column=name, hint="name one that it has")
+                raise InvalidInputError(
+                    "row-kind column does not exist in the data",
+                    column=name,
+                    hint="pass the name of an existing column",
+                )
             kinds = _numbers(batch.column(name), name)
             if name not in schema.names:
                 batch = batch.drop_columns([name])
@@ -56,7 +60,7 @@ def batches_with_kinds(
 
 
 def _numbers(column: pa.Array, name: str) -> pa.Array:
-    """The kinds of a column of texts, or of the numbers themselves."""
+    """The row kinds in a column of texts, or of numbers."""
     if pa.types.is_integer(column.type):
         numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if column.null_count or not np.isin(numbers, list(KINDS.values())).all():

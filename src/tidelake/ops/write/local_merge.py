@@ -1,15 +1,14 @@
-"""Rows merged before they are sent to their buckets (`local-merge-buffer-size`): a hot key travels once.
+"""Local merge: merge rows before they are sent to their buckets (`local-merge-buffer-size`), so a hot key is sent once.
 
-The table's own engine merges them, on the whole primary key, partition columns included; what it makes of two rows
-keeps the kind that says what to do with it. A row that waits here has no sequence number: it gets one on arrival.
+The table's own engine merges them, on the whole primary key, partition columns included; a merged row keeps its row
+kind. Rows here have no sequence number yet: they get one in their bucket.
 
-Invariant: the rows that come out, written in their order, leave the table as the rows that went in would, as far as the
-engine merges in steps at all (retractions of some functions do not).
+Invariant: writing the merged rows in their order has the same result as writing the rows that went in, if the engine
+can merge in steps at all (with some functions retractions cannot).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,8 +17,9 @@ from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeOptions, engine_for
 from tidelake.lsm.kernel import MergePlan, merge_rows
 from tidelake.lsm.keys import KeyCodec
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.schema import Schema
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import to_arrow
 
 __all__ = ["LocalMerger", "with_kinds"]
 
@@ -29,16 +29,16 @@ Rows = tuple[pa.RecordBatch, pa.Array]
 
 @dataclass(slots=True)
 class LocalMerger:
-    """A buffer of so many bytes whose rows are merged when it is full. Not shared between threads."""
+    """A buffer whose rows are merged when it is full. Not shared between threads."""
 
     schema: Schema
-    options: Mapping[str, str]
+    options: TableOptions
     bytes: int
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _waiting_bytes: int = 0
 
     def push(self, batch: pa.RecordBatch, kinds: pa.Array | None = None) -> list[Rows]:
-        """Take in rows; what had to make room for them comes out.
+        """Add rows; if the buffer is full, return its merged rows.
 
         Args:
             batch: Rows of the table's columns and types.
@@ -53,7 +53,7 @@ class LocalMerger:
         return self.flush() if self._waiting_bytes >= self.bytes else []
 
     def flush(self) -> list[Rows]:
-        """Everything that waits, merged.
+        """Merge and return all rows in the buffer.
 
         Raises:
             InvalidInputError: a key is null, or a version is one the engine does not accept.
@@ -65,24 +65,24 @@ class LocalMerger:
         return [(batch.drop_columns([KIND]), batch.column(KIND)) for batch in merged.to_batches() if batch.num_rows]
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop all rows."""
         self._waiting, self._waiting_bytes = [], 0
 
     def _plan(self) -> MergePlan:
-        chosen = MergeOptions.parse(self.options)
+        chosen = self.options.of(MergeOptions)
         keys = self.schema.primary_keys
         return MergePlan(
             KeyCodec(tuple(keys), tuple(to_arrow(self.schema.field(name).type) for name in keys)),
             engine_for(self.schema, self.options),
             sequence=chosen.sequence,
-            descending=chosen.descending,
+            descending=chosen.is_descending,
             by_age=True,
             ordered=True,
         )
 
 
 def with_kinds(batch: pa.RecordBatch, kinds: pa.Array | None) -> pa.RecordBatch:
-    """Rows with their kinds as one more column; all are insertions when none are given."""
+    """Rows with their kinds as an additional column; without kinds, all are insertions."""
     if kinds is None:
         kinds = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
     arrays = [*batch.columns, kinds.cast(pa.int8())]

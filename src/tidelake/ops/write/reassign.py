@@ -1,31 +1,30 @@
-"""Rows whose bucket another commit settled otherwise: they are put where their keys belong now.
+"""Reassign rows of dynamic buckets: another commit gave their keys other buckets first, and the rows move there.
 
-The port of the committer, in process. A writer gives new keys dynamic buckets by the hash indexes of the snapshot that
-it started from. If another commit changed those of the same partition first, the hashes of this one are looked up in
-the newest indexes: rows of keys that got a bucket there move to it, all others stay, and the index of a bucket becomes
-what is in the newest one and what this commit adds. Where the number of buckets is fixed, or was decided when the first
-rows came, rows move if the partition has another number by now (`redeal`).
+This is the committer's port, in process. A writer gives new keys dynamic buckets by the hash indexes of the snapshot
+that it started from. If another commit changed the indexes of the same partition first, the hashes of this commit are
+looked up in the newest indexes: rows of keys that have a bucket there move to it, all others stay, and the new index of
+a bucket is the newest one plus the keys of this commit. With a fixed number of buckets, or one that was decided for the
+first rows, rows move if the partition has another number now (`reassign_by_count`).
 
-Invariant: what comes out names, for each hash index that it brings, the one of the newest snapshot that it replaces.
+Invariant: for each hash index that a message adds, it names the index of the newest snapshot that it replaces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from tidelake.cleanup import undo_on_error
 from tidelake.index.hash_index import Hashes
 from tidelake.ops.commit.messages import CommitMessage
-from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.scan.options import BucketOptions
-from tidelake.ops.write.assign import (
+from tidelake.ops.placement.assign import (
     Assigner,
     BucketIndex,
     Buckets,
-    Place,
     hash_entries,
     index_state,
     load_hashes,
@@ -33,12 +32,15 @@ from tidelake.ops.write.assign import (
     remove_hash_files,
     write_indexes,
 )
-from tidelake.ops.write.redeal import Redealer, brings_rows, numbered
-from tidelake.ops.write.rewrite import Deal, Places, move_rows, new_split
-from tidelake.spec.binary_hash import hash_rows
-from tidelake.spec.index_manifest import HASH, IndexEntry, IndexFile
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
+from tidelake.ops.read.append import ReadRequest, read_data_file
+from tidelake.ops.write.bucket_count import CountReassigner, brings_rows, number_buckets
+from tidelake.ops.write.rewrite import PlaceRows, Places, move_rows, new_split
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.index_manifest import HASH, IndexEntry, IndexFile
+from tidelake.spec.rows.binary_hash import hash_rows
+from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.schemas.bucket_mode import BucketMode
+from tidelake.spec.schemas.schema import Schema
 
 __all__ = ["BucketReassigner"]
 
@@ -46,11 +48,11 @@ _NO_HASHES: Hashes = np.empty(0, np.int32)
 
 
 @dataclass(slots=True)
-class BucketReassigner(Redealer):
+class BucketReassigner(CountReassigner):
     """Reassigns rows of tables whose keys stay in their partition. Not shared between threads."""
 
     _hashes: dict[str, Hashes] = field(default_factory=dict)
-    """The key hashes of new files, by name: other commits may come first again and again."""
+    """The key hashes of new files, by name; kept because the commit may lose several races."""
 
     def reassign(
         self,
@@ -60,14 +62,14 @@ class BucketReassigner(Redealer):
         *,
         checked_id: int = 0,
     ) -> tuple[CommitMessage, ...]:
-        """The messages, with rows of keys that other commits placed elsewhere where these are now.
+        """Move rows of keys that other commits gave other buckets to these buckets; return the new messages.
 
         Raises:
-            FormatError: a file is missing or damaged, or a hash is in two buckets; nothing is left behind.
-            StorageError: the storage failed; nothing is left behind that it lets us remove.
+            FormatError: a file is missing or damaged, or a hash is in two buckets; the new files are removed.
+            StorageError: the storage failed; the new files are removed as far as it lets us.
         """
         del checked_id
-        if BucketOptions.parse(self.options).bucket != -1:
+        if self.context.bucket_mode is not BucketMode.DYNAMIC:
             return tuple(messages)
         found = hash_entries(index)
         stale = _stale_partitions(messages, found)
@@ -78,23 +80,20 @@ class BucketReassigner(Redealer):
             self._plan(plan, partition, messages, found.get(partition, {}))
         self._hashes = {name: self._hashes[name] for name in _new_names(messages) if name in self._hashes}
         copier = self.copier()
-        indexes = write_indexes(self.store, plan.indexes)
-        try:
-            with copier.all_or_nothing():
-                moved = move_rows(
-                    copier, messages, plan.deals, plan.places, latest, self.options, partitions=frozenset(stale)
-                )
-        except BaseException:
-            remove_hash_files(self.store, (new for new, _ in indexes.values()))
-            raise
+        indexes = write_indexes(self.context.store, plan.indexes)
+        remove = partial(remove_hash_files, self.context.store, [new for new, _ in indexes.values()])
+        with undo_on_error(remove), copier.all_or_nothing():
+            moved = move_rows(
+                copier, messages, plan.placers, plan.places, latest, self.context.options, partitions=frozenset(stale)
+            )
         states = {partition: index_state(found.get(partition, {})) for partition in stale}
         return _with_indexes(moved, states, indexes)
 
     def _plan(
         self, plan: _Plan, partition: bytes, messages: Sequence[CommitMessage], files: Mapping[int, IndexFile]
     ) -> None:
-        """Where the keys of messages belong in one partition, and which hashes its buckets get."""
-        there = load_hashes(self.store, files)
+        """Plan where the rows of messages go in one partition, and which hashes its buckets get."""
+        there = load_hashes(self.context.store, files)
         known = load_index(there, Assigner(), 0)
         gained: dict[int, list[Hashes]] = {}
         for position, message in enumerate(messages):
@@ -105,40 +104,44 @@ class BucketReassigner(Redealer):
             fresh = buckets == -1
             if fresh.any():
                 buckets[fresh] = message.bucket
-                known = known.added(hashes[fresh], buckets[fresh], {})
+                known = known.add_hashes(hashes[fresh], buckets[fresh], {})
                 gained.setdefault(message.bucket, []).append(hashes[fresh])
             if (buckets != message.bucket).any():
-                plan.deals[position] = _deal_by_hash(self.store.schema, partition, hashes, buckets, plan.places)
+                plan.placers[position] = _place_by_hash(
+                    self.context.store.schema, partition, hashes, buckets, plan.places
+                )
         for bucket, more in gained.items():
             hashes = np.concatenate([there.get(bucket, _NO_HASHES), *more])
             plan.indexes[partition, bucket] = BucketIndex(files.get(bucket), hashes, True)
 
     def _hashes_of(self, message: CommitMessage) -> Hashes:
-        """The hashes of the keys that a message brings, sorted, each once."""
-        request = ReadRequest(schema=self.store.schema, columns=tuple(self.store.schema.trimmed_primary_keys))
-        split = new_split(message, self.paths)
+        """The distinct hashes of the keys in a message, in ascending order."""
+        request = ReadRequest(
+            schema=self.context.store.schema, columns=tuple(self.context.store.schema.trimmed_primary_keys)
+        )
+        split = new_split(message, self.context.paths)
         for file in message.data.new_files:
             if file.file_name not in self._hashes:
-                batches = read_data_file(self.store, split, file, request)
-                parts = [_key_hashes(self.store.schema, batch) for batch in batches]
+                batches = read_data_file(self.context.store, split, file, request)
+                parts = [_key_hashes(self.context.store.schema, batch) for batch in batches]
                 self._hashes[file.file_name] = np.unique(np.concatenate([_NO_HASHES, *parts]))
         return np.unique(np.concatenate([self._hashes[file.file_name] for file in message.data.new_files]))
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What becomes of messages: which of them move rows, and the hash indexes that come of it."""
+    """Which messages move rows, and the new hash indexes."""
 
     places: Places = field(default_factory=Places)
-    deals: dict[int, Deal] = field(default_factory=dict)
-    indexes: dict[Place, BucketIndex] = field(default_factory=dict)
+    placers: dict[int, PlaceRows] = field(default_factory=dict)
+    indexes: dict[PartitionBucket, BucketIndex] = field(default_factory=dict)
 
 
 def _stale_partitions(messages: Sequence[CommitMessage], found: Mapping[bytes, Mapping[int, IndexFile]]) -> list[bytes]:
-    """The partitions whose hash indexes are not those that messages were planned on, or that two writers filled."""
+    """The partitions whose hash indexes changed since messages were planned, or to which two writers added keys."""
     states: dict[bytes, str] = {}
     writers: dict[bytes, set[str]] = {}
-    extended: set[Place] = set()
+    extended: set[PartitionBucket] = set()
     stale: dict[bytes, None] = {}
     for message in messages:
         if not brings_rows(message):
@@ -148,7 +151,7 @@ def _stale_partitions(messages: Sequence[CommitMessage], found: Mapping[bytes, M
             states[partition] = index_state(found.get(partition, {}))
         place = (partition, message.bucket)
         extends = any(file.index_type == HASH for file in message.data.new_index_files)
-        # Writers that do not know of each other may have chosen different new buckets for one key.
+        # Independent writers may have chosen different new buckets for one key.
         known = writers.setdefault(partition, set())
         known |= {message.assigned_by} if message.assigned_by is not None else set()
         if message.assigned_on != states[partition] or (extends and place in extended) or len(known) > 1:
@@ -162,8 +165,8 @@ def _key_hashes(schema: Schema, batch: pa.RecordBatch) -> Hashes:
     return hash_rows([batch.column(name) for name in keys], [schema.field(name).type for name in keys])
 
 
-def _deal_by_hash(schema: Schema, partition: bytes, hashes: Hashes, buckets: Buckets, places: Places) -> Deal:
-    numbers = numbered(partition, buckets, places)
+def _place_by_hash(schema: Schema, partition: bytes, hashes: Hashes, buckets: Buckets, places: Places) -> PlaceRows:
+    numbers = number_buckets(partition, buckets, places)
     return lambda batch: numbers[np.searchsorted(hashes, _key_hashes(schema, batch))]
 
 
@@ -174,9 +177,9 @@ def _new_names(messages: Iterable[CommitMessage]) -> Iterable[str]:
 def _with_indexes(
     messages: Sequence[CommitMessage],
     states: Mapping[bytes, str],
-    indexes: Mapping[Place, tuple[IndexFile, IndexFile | None]],
+    indexes: Mapping[PartitionBucket, tuple[IndexFile, IndexFile | None]],
 ) -> tuple[CommitMessage, ...]:
-    """The messages with these hash indexes, and no others, in the partitions that were looked at."""
+    """Replace the hash indexes of messages in the stale partitions by these."""
     left = dict(indexes)
     done = []
     for message in messages:

@@ -1,17 +1,16 @@
-"""Rows of keys that another commit has placed in a partition first: they are put where their keys live now.
+"""Reassign rows of keys that move between partitions: another commit put the keys into a partition first.
 
-The port of the committer for keys that move between partitions, in process. Where the keys live that commits wrote
-since the rows were settled, these commits say, in their order; of all other keys nothing has changed. If one of the
-commits replaced rows, or has expired, the keys of the newest snapshot are read instead. What then becomes of a row is
-what its engine makes of a key that lives elsewhere (`moves`): the key is deleted there, the row goes there, or it is
-left out.
+This is the committer's port for such tables, in process. The commits since the rows were planned say where their keys
+are now, in the order of these commits; all other keys are where they were. If one of the commits replaced rows, or has
+expired, the keys of the newest snapshot are read instead. What happens to a row then depends on its engine (`moves`):
+the key is deleted there, the row goes there, or the row is dropped.
 
-Invariant: after the commit a key is in one place.
+Invariant: after the commit a key is in one bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,60 +18,59 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import CommitConflictError, InvalidInputError
-from tidelake.files.keyed import KIND_FIELD
+from tidelake.files.write.keyed import KIND_FIELD
 from tidelake.lsm.engine import KIND
 from tidelake.lsm.engines.build import MergeOptions
 from tidelake.ops.commit.conflicts import KEYS_MOVED
 from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.commit.since import LaterCommit, commits_since
+from tidelake.ops.context import TableContext
+from tidelake.ops.placement.cross_partition import CrossPartitionOptions, MovingKeys, digester_for
+from tidelake.ops.placement.key_index import NO_KEYS, Digests, KeyIndex, Layer
+from tidelake.ops.placement.moves import Policy, known_place, parts_of, policy_of
 from tidelake.ops.read.append import ReadRequest, read_data_file
-from tidelake.ops.read.keyed import KeyedRequest
-from tidelake.ops.scan.plan import delta_manifests, read_changes
 from tidelake.ops.scan.split import Split, bucket_splits
-from tidelake.ops.write.cross_partition import CrossPartitionOptions, MovingKeys, digester_for
-from tidelake.ops.write.key_index import NO_KEYS, Digests, KeyIndex, Layer
+from tidelake.ops.write.bucket_count import CountReassigner, brings_rows
 from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.ops.write.kinds import KINDS
-from tidelake.ops.write.moves import Policy, known_place, parts_of, policy_of
-from tidelake.ops.write.redeal import Redealer, brings_rows
 from tidelake.ops.write.restore import sequence_floors
 from tidelake.ops.write.rewrite import (
     LEFT_OUT,
-    Deal,
     Ints,
+    PlaceRows,
     Places,
     in_partition,
     join_messages,
     move_rows,
     new_split,
 )
-from tidelake.ops.write.routing import Place
-from tidelake.spec.manifest import ADD
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from tidelake.store.paths import DataPaths
-from tidelake.store.table_store import TableStore
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD
+from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.row_kind import KINDS
 
 __all__ = ["KeyReassigner"]
 
 _NOWHERE: Final = -1
 _RETRACT: Final = 1
-"""The bit that kinds of rows which take something back have in common."""
+"""The bit that is set in the kinds of retract rows."""
 
 
 def _refuse_two_writers(messages: Sequence[CommitMessage]) -> None:
-    """Refuse what cannot be compared: where keys live is read from commits, and neither writer has one yet."""
+    """Refuse messages of several writers: the places of keys are read from commits, and neither writer has one yet."""
     writers = {each.assigned_by for each in messages if brings_rows(each)} - {None}
     if len(writers) > 1:
         raise InvalidInputError(
-            "one commit holds rows of several writers, which may have put one key into different partitions",
+            "commit has rows of several writers, which may have put one key into different partitions",
             code="several-writers",
             writers=len(writers),
-            hint="commit the messages of each writer on their own: a later commit finds the keys of an earlier one",
+            hint="commit the messages of each writer separately: a later commit finds the keys of an earlier one",
         )
 
 
 @dataclass(slots=True)
-class KeyReassigner(Redealer):
+class KeyReassigner(CountReassigner):
     """Reassigns rows of keys that move between partitions. Not shared between threads."""
 
     def reassign(
@@ -83,12 +81,12 @@ class KeyReassigner(Redealer):
         *,
         checked_id: int = 0,
     ) -> tuple[CommitMessage, ...]:
-        """The messages, with rows of keys that other commits placed elsewhere where these are now.
+        """Fix rows of keys that other commits put into other partitions or buckets; return the new messages.
 
         Raises:
-            InvalidInputError: the messages are those of several writers; nothing is left behind.
-            FormatError: a file is missing or damaged, or a key is in two places; nothing is left behind.
-            StorageError: the storage failed; nothing is left behind that it lets us remove.
+            InvalidInputError: the messages come from several writers; no file is written.
+            FormatError: a file is missing or damaged, or a key is in two buckets; the new files are removed.
+            StorageError: the storage failed; the new files are removed as far as it lets us.
         """
         del index
         _refuse_two_writers(messages)
@@ -96,45 +94,45 @@ class KeyReassigner(Redealer):
         since = max(checked_id, min(bases, default=0))
         if latest is None or not bases or since >= latest.id:
             return tuple(messages)
-        homes = _Homes(self.store, self.paths, self.options)
+        homes = _Homes(self.context)
         homes.look(since, latest)
         if homes.policy is Policy.MOVES:
             return self._deleted_elsewhere(messages, homes, latest)
-        return self._followed(messages, homes, latest)
+        return self._move_to_homes(messages, homes, latest)
 
     # -------------------------------------------------------------------------------------------- rows that go there
 
-    def _followed(
+    def _move_to_homes(
         self, messages: Sequence[CommitMessage], homes: _Homes, latest: Snapshot
     ) -> tuple[CommitMessage, ...]:
-        """Rows follow their keys to where these live, or are left out where the first row of a key counts."""
+        """Move rows to the buckets of their keys, or drop them if the first row of a key wins."""
         places = Places()
-        deals: dict[int, Deal] = {}
+        placers: dict[int, PlaceRows] = {}
         for position, message in enumerate(messages):
-            deal, own = _follow(message, homes, places), places.number((message.partition, message.bucket))
-            if brings_rows(message) and any((deal(keys) != own).any() for keys in self._rows(message)):
-                deals[position] = deal
-        if not deals:
+            place_rows, own = _follow(message, homes, places), places.number((message.partition, message.bucket))
+            if brings_rows(message) and any((place_rows(keys) != own).any() for keys in self._rows(message)):
+                placers[position] = place_rows
+        if not placers:
             return tuple(messages)
         copier = self.copier()
         with copier.all_or_nothing():
             reached = frozenset(homes.partitions) | {each.partition for each in messages}
-            return move_rows(copier, messages, deals, places, latest, self.options, partitions=reached)
+            return move_rows(copier, messages, placers, places, latest, self.context.options, partitions=reached)
 
     # -------------------------------------------------------------------------------------------- keys that leave
 
     def _deleted_elsewhere(
         self, messages: Sequence[CommitMessage], homes: _Homes, latest: Snapshot
     ) -> tuple[CommitMessage, ...]:
-        """Keys of rows are deleted where these live, unless the rows go there or delete them there already."""
-        missing = self._missing(messages, homes)
+        """Delete keys in their other buckets, unless one of the rows goes there or deletes them there already."""
+        missing = self._find_stale_keys(messages, homes)
         if not len(missing):
             return tuple(messages)
         extra = self._deletions(messages, homes, missing, latest)
         return tuple(join_messages(messages, extra))
 
-    def _missing(self, messages: Sequence[CommitMessage], homes: _Homes) -> Layer:
-        """The keys of rows that live in places to which none of the rows goes, and those places."""
+    def _find_stale_keys(self, messages: Sequence[CommitMessage], homes: _Homes) -> Layer:
+        """Find the keys of rows that are in a bucket to which none of the rows goes, and these buckets."""
         met: list[tuple[Digests, Ints, Ints]] = []
         for message in filter(brings_rows, messages):
             own = homes.number((message.partition, message.bucket))
@@ -148,7 +146,7 @@ class KeyReassigner(Redealer):
             return _nowhere(NO_KEYS)
         keys = Digests(np.concatenate([each.high for each, *_ in met]), np.concatenate([each.low for each, *_ in met]))
         at, reached = (np.concatenate([each[column] for each in met]) for column in (1, 2))
-        firsts, numbers = keys.grouped()
+        firsts, numbers = keys.group_keys()
         there = np.zeros(len(firsts), np.bool_)
         there[numbers[reached]] = True
         chosen = firsts[~there]
@@ -157,62 +155,60 @@ class KeyReassigner(Redealer):
     def _deletions(
         self, messages: Sequence[CommitMessage], homes: _Homes, missing: Layer, latest: Snapshot
     ) -> list[CommitMessage]:
-        """Deletions of keys in places."""
-        left = KeyIndex(CrossPartitionOptions.parse(self.options).memory)
+        """Write deletions of keys in their buckets."""
+        left = KeyIndex(self.context.options.of(CrossPartitionOptions).memory)
         left.load([missing])
-        options = {**self.options, "write-only": "true"}
-        skip = self._taken(messages, latest)
-        writer = KeyedTableWriter(self.store, self.paths, options, base_id=latest.id, skip=skip)
-        try:
+        skip = self._count_taken_numbers(messages, latest)
+        writer = KeyedTableWriter(self.context, base_id=latest.id, skip=skip, compacts=False)
+        with undo_on_error(writer.abort):
             for message in filter(brings_rows, messages):
                 for rows in self._rows(message, whole=True):
                     digests = homes.digester.digests(rows)
                     at = left.find(digests)
-                    firsts, _ = digests.grouped()
+                    firsts, _ = digests.group_keys()
                     chosen = firsts[at[firsts] >= 0]
                     if len(chosen):
                         left.put(_nowhere(digests[chosen]))
                         self._delete(writer, rows.take(pa.array(chosen)), at[chosen], homes)
             return writer.prepare()
-        except BaseException:
-            writer.abort()
-            raise
 
     def _delete(self, writer: KeyedTableWriter, rows: pa.RecordBatch, at: Ints, homes: _Homes) -> None:
         kinds = pa.repeat(pa.scalar(KINDS["-D"], pa.int8()), rows.num_rows)
         for place in np.unique(at).tolist():
             here = pa.array(at == place)
             partition, bucket = homes.place(place)
-            gone = in_partition(pa.Table.from_batches([rows.filter(here)]), self.store.schema, partition)
+            gone = in_partition(pa.Table.from_batches([rows.filter(here)]), self.context.store.schema, partition)
             for batch in gone.combine_chunks().to_batches():
                 writer.write(batch, kinds.slice(0, batch.num_rows), np.full(batch.num_rows, bucket, np.int64))
 
-    def _taken(self, messages: Sequence[CommitMessage], latest: Snapshot) -> int:
-        """Sequence numbers above those of the table that the messages have taken in their buckets."""
+    def _count_taken_numbers(self, messages: Sequence[CommitMessage], latest: Snapshot) -> int:
+        """The most sequence numbers that the messages use in a bucket above those of the table."""
         places = {(each.partition, each.bucket): each for each in messages if brings_rows(each)}
-        floors = sequence_floors(self.store, latest, frozenset(place[0] for place in places), self.options)
+        floors = sequence_floors(
+            self.context.store, latest, frozenset(place[0] for place in places), self.context.options
+        )
         tops = (max(file.max_sequence for file in each.data.new_files) - floors(at) for at, each in places.items())
         return max(0, *tops)
 
     def _rows(self, message: CommitMessage, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
-        """The keys of the rows that a message brings, or the whole rows."""
-        schema = self.store.schema
+        """Read the keys of the new rows of a message, or the whole rows."""
+        schema = self.context.store.schema
         request = ReadRequest(schema=schema, columns=tuple(schema.names if whole else schema.primary_keys))
-        split = new_split(message, self.paths)
+        split = new_split(message, self.context.paths)
         for file in message.data.new_files:
-            yield from read_data_file(self.store, split, file, request)
+            yield from read_data_file(self.context.store, split, file, request)
 
 
 def _nowhere(keys: Digests) -> Layer:
     return Layer(keys, np.full(len(keys), _NOWHERE, np.int64))
 
 
-def _follow(message: CommitMessage, homes: _Homes, places: Places) -> Deal:
-    """Rows go where their keys live; those that would have to leave their partition lose if the first row counts."""
+def _follow(message: CommitMessage, homes: _Homes, places: Places) -> PlaceRows:
+    """Send rows to the buckets of their keys; drop rows that would leave their partition if the first row wins."""
     own = places.number((message.partition, message.bucket))
     loses = homes.policy is Policy.LOSES
 
-    def deal(batch: pa.RecordBatch) -> Ints:
+    def place_rows(batch: pa.RecordBatch) -> Ints:
         at = homes.find(homes.digester.digests(batch))
         to = np.full(len(at), own, np.int64)
         for each in np.unique(at[at >= 0]).tolist():
@@ -220,24 +216,25 @@ def _follow(message: CommitMessage, homes: _Homes, places: Places) -> Deal:
             to[at == each] = LEFT_OUT if loses and place[0] != message.partition else places.number(place)
         return to
 
-    return deal
+    return place_rows
 
 
 # ------------------------------------------------------------------------------------------------ where keys live
 
 
 class _Homes:
-    """Where keys live that commits wrote since a snapshot."""
+    """The places of keys that commits wrote since a snapshot."""
 
-    def __init__(self, store: TableStore, paths: DataPaths, options: Mapping[str, str]) -> None:
-        self._store, self._paths, self._options = store, paths, options
-        self.policy = policy_of(MergeOptions.parse(options).engine)
+    def __init__(self, context: TableContext) -> None:
+        store, options = context.store, context.options
+        self._context, self._store, self._paths = context, store, context.paths
+        self.policy = policy_of(options.of(MergeOptions).engine)
         self.digester = digester_for(store)
         self.partitions: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
-        self._index = KeyIndex(CrossPartitionOptions.parse(options).memory)
+        self._index = KeyIndex(options.of(CrossPartitionOptions).memory)
 
-    def number(self, place: Place) -> int:
+    def number(self, place: PartitionBucket) -> int:
         """The number of a place."""
         partition, bucket = place
         if partition not in self._numbers:
@@ -245,56 +242,54 @@ class _Homes:
             self.partitions.append(partition)
         return int(known_place(self._numbers[partition], bucket))
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> PartitionBucket:
         """The place with a number."""
         partition, bucket = parts_of(np.array([number]))
         return self.partitions[int(partition[0])], int(bucket[0])
 
     def find(self, keys: Digests) -> Ints:
-        """The number of the place of each key; -1 where it has none, or has not moved."""
+        """The number of the place of each key; -1 if it is new or has not moved."""
         return self._index.find(keys)
 
     def look(self, since: int, latest: Snapshot) -> None:
-        """Look at the commits after a snapshot, up to the newest one.
+        """Read the commits after a snapshot, up to the newest one.
 
         Raises:
-            CommitConflictError: rows were overwritten that decided where others go.
-            FormatError: a file is missing or damaged, or a key is in two places.
+            CommitConflictError: rows that decided where others go were overwritten.
+            FormatError: a file is missing or damaged, or a key is in two buckets.
         """
-        for number in range(since + 1, latest.id + 1):
-            snapshot = self._store.snapshots.find(number)
-            replaces = snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE
+        for later in commits_since(self._store, since, latest.id):
+            replaces = later.kind is CommitKind.OVERWRITE
             if replaces and self.policy is not Policy.MOVES:
-                # Rows were sent to where their keys lived, or left out: where the keys are gone that cannot be undone.
+                # Rows were sent to the buckets of their keys, or dropped. If the keys are gone, that cannot be undone.
                 raise CommitConflictError(
                     "keys that decided where rows go were replaced by another commit",
                     code=KEYS_MOVED,
-                    snapshot_id=number,
+                    snapshot_id=later.id,
                     hint="write the rows again",
                 )
-            if snapshot is None or replaces:
+            if later.snapshot is None or replaces:
                 self._read_all(latest)
                 return
-            if snapshot.commit_kind is CommitKind.APPEND and not self._follow(snapshot):
+            if later.kind is CommitKind.APPEND and not self._follow(later):
                 self._read_all(latest)
                 return
 
     def _read_all(self, latest: Snapshot) -> None:
-        keys = MovingKeys(self._store, self._paths, self._options, latest)
-        self._index, self.partitions, self.digester = keys.loaded()
+        keys = MovingKeys(self._context, latest)
+        self._index, self.partitions, self.digester = keys.load_places()
         self._numbers = {partition: number for number, partition in enumerate(self.partitions)}
 
-    def _follow(self, snapshot: Snapshot) -> bool:
-        """Take in what one commit wrote: a key is where it wrote a row of it, and not where it took one back.
+    def _follow(self, later: LaterCommit) -> bool:
+        """Apply one commit: a key is in the bucket in which it wrote a row, and not where it wrote a retract row.
 
-        False where only a look at all rows shows whether a row that takes something back removed its key.
+        Returns False if all rows have to be read to know whether a retract row removed its key.
         """
-        metas = delta_manifests(self._store.manifests, snapshot)
-        entries = read_changes(self._store.manifests, metas)
+        entries = later.read_entries()
         here = pc.and_(pc.equal(entries.column("kind"), ADD), pc.greater_equal(entries.column("bucket"), 0))
         gone: list[Layer] = []
         come: list[Layer] = []
-        for split in bucket_splits(entries.filter(here), snapshot.id, self._paths, None):
+        for split in bucket_splits(entries.filter(here), later.id, self._paths, None):
             keys, kinds = self._versions(split)
             takes = (kinds & _RETRACT).astype(np.bool_)
             if takes.any() and self.policy is not Policy.MOVES:
@@ -307,10 +302,10 @@ class _Homes:
         return True
 
     def _versions(self, split: Split) -> tuple[Digests, Ints]:
-        """The keys of a bucket in the order of their digests, with the kind of the last version of each."""
+        """The distinct keys of a bucket in digest order, with the row kind of the last version of each."""
         schema = self._store.schema
         fields = (KIND_FIELD, *(schema.field(name) for name in schema.primary_keys))
-        request = KeyedRequest(schema=schema, columns=tuple(schema.primary_keys), wanted=fields)
+        request = ReadRequest(schema=schema, columns=tuple(schema.primary_keys), stored=fields)
         digests: list[Digests] = []
         kinds: list[Ints] = []
         for file in sorted(split.files, key=lambda each: each.max_sequence, reverse=True):
@@ -321,5 +316,5 @@ class _Homes:
             np.concatenate([NO_KEYS.high, *(each.high for each in digests)]),
             np.concatenate([NO_KEYS.low, *(each.low for each in digests)]),
         )
-        firsts, _ = keys.grouped()
+        firsts, _ = keys.group_keys()
         return keys[firsts], np.concatenate([np.empty(0, np.int8), *kinds])[firsts]

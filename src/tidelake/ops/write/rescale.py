@@ -1,59 +1,61 @@
-"""Rescaling: the rows of whole partitions are dealt to another number of fixed buckets.
+"""Rescale: rewrite the rows of whole partitions to another number of fixed buckets.
 
 The rows of a snapshot are read merged, written to the new buckets and committed in place of exactly the files they were
-read from. A commit of anybody else to the same partitions in between makes it fail, so that no row is ever lost. The
-option `bucket` of the table stays as it is: it says how many buckets new partitions get.
+read from. If another job commits to the same partitions in between, the rescale fails, so no row is ever lost. The
+table's option `bucket` does not change: it says how many buckets new partitions get.
 
-Invariant: one snapshot takes the old files out and the new ones in, so that no reader sees a partition with two counts.
+Invariant: one snapshot removes the old files and adds the new ones, so no reader sees a partition with two counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeVar
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import (
     InvalidInputError,
     NotFoundError,
     StorageError,
 )
+from tidelake.files.options import FileOptions
 from tidelake.notebook import html_card, html_table, plain
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, CompactIncrement, DataIncrement
-from tidelake.ops.compact.buckets import Choice, Job, live_buckets
-from tidelake.ops.compact.vectors import index_files_of
+from tidelake.ops.commit.replan import replan
+from tidelake.ops.compact.buckets import Choice, live_buckets
+from tidelake.ops.context import TableContext
 from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.rows import read_rows
-from tidelake.ops.scan.options import BucketOptions
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.split import Split
+from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.keyed import KeyedTableWriter
-from tidelake.ops.write.verbs import Target
-from tidelake.spec.index_manifest import IndexFile
-from tidelake.store.snapshots import EXPIRED
+from tidelake.options import TableOptions
+from tidelake.spec.manifests.index_manifest import IndexFile
+from tidelake.spec.schemas.bucket_mode import BucketOptions
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many partitions are done."""
+"""Called with the number of finished partitions and the number of all partitions."""
 _SHOWN_MAX: Final = 20
-_ATTEMPTS: Final = 10
-"""Plans of a rescale."""
 
 
 @dataclass(frozen=True, slots=True)
 class RescaledPartition:
-    """A partition whose rows get new buckets: its buckets, each with all its files."""
+    """A partition to rescale: its buckets, each with all its files."""
 
     path: str
     buckets: tuple[Split, ...]
 
     @property
     def previous(self) -> int:
-        """The number of buckets it has."""
+        """The number of buckets that it has."""
         return self.buckets[0].total_buckets
 
     @property
@@ -109,23 +111,23 @@ class RescalePlan:
         return [f"  and {left:,} more"] if left > 0 else []
 
 
-def new_bucket_count(options: Mapping[str, str], given: int | None) -> int:
-    """How many buckets the partitions shall have: what is given, or what the table's option says.
+def new_bucket_count(options: TableOptions, given: int | None) -> int:
+    """The new number of buckets: the given one, or that of the table's option.
 
     Raises:
-        InvalidInputError: the table's buckets are not fixed, or the number is missing or none.
+        InvalidInputError: the table's buckets are not fixed, or the number is missing or not positive.
     """
-    fixed = BucketOptions.parse(options).bucket
+    fixed = options.of(BucketOptions).bucket
     if fixed == -1:
         raise InvalidInputError(
-            "only fixed buckets have a number to change",
+            "only a number of fixed buckets can be changed",
             option="bucket",
             value=fixed,
             hint="dynamic buckets grow by themselves, and an append table without buckets needs none",
         )
     if given is None and fixed < 0:
         raise InvalidInputError(
-            "table with postponed buckets does not say how many they shall be", hint="give bucket_num="
+            "table with postponed buckets has no number of buckets in its options", hint="give bucket_num="
         )
     count: object = fixed if given is None else given
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -133,82 +135,75 @@ def new_bucket_count(options: Mapping[str, str], given: int | None) -> int:
     return count
 
 
-def plan_rescale(job: Job, partitions: PartitionFilter, count: int) -> RescalePlan:
-    """The chosen partitions of the newest snapshot that have another number of buckets.
+def plan_rescale(context: TableContext, partitions: PartitionFilter, count: int) -> RescalePlan:
+    """Find the chosen partitions of the newest snapshot that have another number of buckets.
 
     Raises:
         CommitConflictError: the table has rows of a newer schema than the job's.
-        UnsupportedError: rows are marked deleted by deletion vectors.
+        UnsupportedError: an option is not honoured.
     """
-    snapshot, buckets = live_buckets(job, Choice(partitions=partitions))
+    snapshot, buckets = live_buckets(context, Choice(partitions=partitions))
     if snapshot is None:
         return RescalePlan(count)
     found = []
     for partition, group in groupby(buckets, key=lambda split: split.partition):
         splits = tuple(group)
         if any(split.total_buckets != count for split in splits):
-            found.append(RescaledPartition(job.paths.partition(partition), splits))
+            found.append(RescaledPartition(context.paths.partition(partition), splits))
     return RescalePlan(count, snapshot.id, tuple(found))
 
 
-def rescale_options(options: Mapping[str, str], plan: RescalePlan) -> dict[str, str]:
-    """The options in force while a plan is carried out: the new count, and nobody else in the partitions since."""
-    return {
-        **options,
-        "bucket": str(plan.bucket_num),
-        "write-only": "false",
-        "commit.strict-mode.last-safe-snapshot": str(plan.snapshot_id),
-    }
-
-
-def rescaled_anew(attempt: Callable[[], T]) -> T:
-    """Plan a rescale and carry it out, again while what it was planned on expires.
+def replan_rescale(attempt: Callable[[], T]) -> T:
+    """Plan a rescale and run it; plan again while the snapshot that it was planned on expires.
 
     Raises:
-        CommitConflictError: others changed the partitions meanwhile; nothing was changed.
-        NotFoundError: what was planned on expired every time; nothing was changed.
+        CommitConflictError: another job changed the partitions in between; nothing was changed.
+        NotFoundError: the planned snapshot expired at every attempt; nothing was changed.
     """
-    for _ in range(_ATTEMPTS - 1):
+
+    def attempt_rescale() -> T:
         try:
             return attempt()
         except NotFoundError as error:
-            # Strict mode cannot tell what changed since the plan where a snapshot since then is gone.
-            if error.code not in ("snapshot-not-found", EXPIRED):
-                raise
-    return attempt()
+            # Strict mode cannot check what changed since the plan if one of the snapshots since then has expired.
+            error.replannable |= error.code == "snapshot-not-found"
+            raise
+
+    return replan(attempt_rescale)
 
 
-def run_rescale(job: Job, committer: Committer, plan: RescalePlan, progress: Progress | None = None) -> CommitResult:
-    """Write the rows of the planned partitions to their new buckets and commit them; `job` has `rescale_options`.
+def run_rescale(
+    context: TableContext, committer: Committer, plan: RescalePlan, progress: Progress | None = None
+) -> CommitResult:
+    """Write the rows of the planned partitions to their new buckets and commit them.
+
+    The plan's snapshot must be the committer's last safe one, so that it refuses changes by other jobs since then.
 
     Raises:
-        CommitConflictError: others changed the partitions meanwhile; nothing was changed or left behind.
-        CommitUnknownError: the storage did not tell whether the commit is there.
+        CommitConflictError: another job changed the partitions in between; nothing was changed, new files are removed.
+        CommitUnknownError: the storage did not answer whether the commit is there.
         FormatError: a file is missing or damaged.
     """
     if not plan.partitions:
         return CommitResult()
     messages: list[CommitMessage] = []
-    try:
+    with undo_on_error(lambda: committer.discard(messages)):
         for number, each in enumerate(plan.partitions, start=1):
-            messages += _rewritten(job, each)
+            messages += _rewrite_partition(context, each, plan.bucket_num)
             if progress:
                 progress(number, len(plan.partitions))
-        with job.store.snapshots.held_to(plan.snapshot_id):
-            indexes = index_files_of(job.store, job.store.snapshots.get(plan.snapshot_id))
+        with context.store.snapshots.held_to(plan.snapshot_id):
+            indexes = index_files_of(context.store, context.store.snapshots.get(plan.snapshot_id))
         gone = [
-            _taken_out(split, indexes.get((split.partition, split.bucket), ()))
+            _delete_bucket(split, indexes.get((split.partition, split.bucket), ()))
             for each in plan.partitions
             for split in each.buckets
         ]
         return committer.commit(Committable(messages=(*gone, *messages), operation="OVERWRITE"))
-    except BaseException:
-        committer.discard(messages)
-        raise
 
 
-def _taken_out(split: Split, indexes: tuple[IndexFile, ...]) -> CommitMessage:
-    """Every file of a bucket goes, and with them their deletion vectors."""
+def _delete_bucket(split: Split, indexes: tuple[IndexFile, ...]) -> CommitMessage:
+    """A message that deletes every file of a bucket, with their deletion vectors."""
     return CommitMessage(
         partition=split.partition,
         bucket=split.bucket,
@@ -217,44 +212,50 @@ def _taken_out(split: Split, indexes: tuple[IndexFile, ...]) -> CommitMessage:
     )
 
 
-def _rewritten(job: Job, partition: RescaledPartition) -> list[CommitMessage]:
-    """The new files of a partition; of a primary-key table on its lowest level, where no reader has to merge them."""
-    schema = job.store.schema
+def _rewrite_partition(context: TableContext, partition: RescaledPartition, count: int) -> list[CommitMessage]:
+    """Write the new files of a partition; in a primary-key table to the lowest level, so that no reader merges them."""
+    schema = context.store.schema
     request = ReadRequest(schema=schema, columns=schema.names)
-    writer = Target(job.name, job.store, job.paths, job.options).writer(overwrite=True)
-    try:
-        for batch in read_rows(job.store, _in_order(partition, keyed=job.is_keyed), request, job.options):
+    writer = _open_writer(context, partition, count)
+    with undo_on_error(writer.abort):
+        for batch in read_rows(context, _in_order(partition, keyed=context.is_keyed), request):
             writer.write(batch)
         if isinstance(writer, KeyedTableWriter):
             writer.compact_written(full=True)
-        return [_folded(job, message) for message in writer.prepare()]
-    except BaseException:
-        writer.abort()
-        raise
+        return [_fold_compaction(context, message) for message in writer.prepare()]
+
+
+def _open_writer(context: TableContext, partition: RescaledPartition, count: int) -> AppendWriter | KeyedTableWriter:
+    """Open a writer that replaces a partition by one with `count` buckets, and compacts even if `write-only` is set."""
+    if context.is_keyed:
+        row = partition.buckets[0].partition
+        return KeyedTableWriter(context, overwrite=True, counts={row: count}, compacts=True)
+    files, buckets = context.options.of(FileOptions), replace(context.options.of(BucketOptions), bucket=count)
+    return AppendWriter(context.store, context.paths, files, buckets, overwrite=True)
 
 
 def _in_order(partition: RescaledPartition, *, keyed: bool) -> Iterator[Split]:
     for split in partition.buckets:
         if keyed:
-            # Every level counts, also where reads wait for a compaction: what is left out now would be gone.
+            # Read level 0 too, even if readers do not see it before a compaction: rows not read here would be lost.
             yield replace(split, raw_convertible=False)
         else:
             ordered = sorted(split.files, key=lambda file: (file.min_sequence, file.file_name))
             yield replace(split, files=tuple(ordered))
 
 
-def _folded(job: Job, message: CommitMessage) -> CommitMessage:
-    """What was written and then compacted as if it had been written like that at once; what passed is removed."""
+def _fold_compaction(context: TableContext, message: CommitMessage) -> CommitMessage:
+    """Fold a compaction into the files that were written, as if they had been written so; remove temporary files."""
     written = {(file.file_name, file.level): file for file in message.data.new_files}
     for file in message.compact.before:
         written.pop((file.file_name, file.level), None)
     files = (*written.values(), *message.compact.after)
     kept = {file.file_name for file in files}
-    folder = job.paths.bucket(message.partition, message.bucket)
+    folder = context.paths.bucket(message.partition, message.bucket)
     for file in message.data.new_files:
         if file.file_name not in kept:
-            with suppress(StorageError):  # found by orphan cleaning
-                job.store.env.io.delete(f"{folder}/{file.file_name}")
+            with suppress(StorageError):  # orphan cleaning will find it
+                context.store.env.io.delete(f"{folder}/{file.file_name}")
     return replace(
         message,
         data=replace(message.data, new_files=files),

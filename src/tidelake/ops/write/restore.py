@@ -1,12 +1,12 @@
-"""What a writer takes over when it opens buckets: live files and their vectors, bucket counts, sequence numbers.
+"""The state of buckets that a writer opens: live files and their vectors, bucket counts, sequence numbers.
 
-All buckets of a block are looked up at once, from one state of the table. Nothing but metadata is read.
+All buckets of a block are read together, from one snapshot. Only metadata is read.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,56 +15,58 @@ import pyarrow.compute as pc
 from tidelake.errors import FormatError
 from tidelake.ops.commit.loop import SEQUENCE_PROPERTY
 from tidelake.ops.commit.options import TableShape
-from tidelake.ops.compact.vectors import index_files_of
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.ops.write.routing import Place
+from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile, data_files
-from tidelake.spec.index_manifest import IndexFile
-from tidelake.spec.snapshot import Snapshot
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.manifests.index_manifest import IndexFile
+from tidelake.spec.rows.bucket import PartitionBucket
 from tidelake.store.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A bucket as it was found."""
+    """The state of a bucket at a snapshot."""
 
     files: tuple[DataFile, ...] = ()
     total_buckets: int | None = None
-    """The bucket count of its partition, None where that has no files."""
+    """The bucket count of its partition; None if the partition has no files."""
     next_sequence: int = 0
     indexes: tuple[IndexFile, ...] = ()
     """The index files with the deletion vectors of its files."""
 
 
-def ignores_files(snapshot: Snapshot | None, options: Mapping[str, str], *, overwrite: bool) -> bool:
-    """Whether a writer has no use for the files that are there.
+def ignores_files(snapshot: Snapshot | None, options: TableOptions, *, overwrite: bool, compacts: bool) -> bool:
+    """Whether a writer does not need the existing files.
 
     An overwrite replaces them. A writer that never compacts needs only their greatest sequence number, and the snapshot
-    tells it where the table keeps it there.
+    has it if the table's options say so.
     """
-    shape = TableShape.parse(options)
-    told = snapshot is None or SEQUENCE_PROPERTY in snapshot.properties
-    return overwrite or (shape.write_only and shape.sequence_from_snapshot and told)
+    shape = options.of(TableShape)
+    recorded = snapshot is None or SEQUENCE_PROPERTY in snapshot.properties
+    return overwrite or (not compacts and shape.sequence_from_snapshot and recorded)
 
 
 def restore_places(
     store: TableStore,
     snapshot: Snapshot | None,
-    places: Collection[Place],
-    options: Mapping[str, str],
+    places: Collection[PartitionBucket],
+    options: TableOptions,
     *,
     overwrite: bool = False,
-) -> dict[Place, Restored]:
-    """The buckets as a snapshot has them.
+    compacts: bool = True,
+) -> dict[PartitionBucket, Restored]:
+    """Read the state of buckets at a snapshot.
 
     Raises:
         FormatError: the metadata of the table is damaged.
     """
-    files: defaultdict[Place, list[DataFile]] = defaultdict(list)
+    files: defaultdict[PartitionBucket, list[DataFile]] = defaultdict(list)
     totals: dict[bytes, int] = {}
-    indexes: dict[Place, tuple[IndexFile, ...]] = {}
-    if snapshot is not None and not ignores_files(snapshot, options, overwrite=overwrite):
+    indexes: dict[PartitionBucket, tuple[IndexFile, ...]] = {}
+    if snapshot is not None and not ignores_files(snapshot, options, overwrite=overwrite, compacts=compacts):
         partitions = frozenset(partition for partition, _ in places)
         chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
         entries = live_entries(store.manifests, data_manifests(store.manifests, snapshot), partitions=chosen)
@@ -75,7 +77,7 @@ def restore_places(
         for place, file in zip(owners, data_files(here), strict=True):
             files[place].append(file)
         indexes = index_files_of(store, snapshot)
-    floor = -1 if overwrite else _told(snapshot, options)
+    floor = -1 if overwrite else _read_recorded_sequence(snapshot, options)
     found = {}
     for place in places:
         live = tuple(files[place])
@@ -85,24 +87,24 @@ def restore_places(
 
 
 def sequence_floors(
-    store: TableStore, snapshot: Snapshot | None, partitions: frozenset[bytes], options: Mapping[str, str]
-) -> Callable[[Place], int]:
-    """The greatest sequence number of every bucket of some partitions at a snapshot; -1 where there is none.
+    store: TableStore, snapshot: Snapshot | None, partitions: frozenset[bytes], options: TableOptions
+) -> Callable[[PartitionBucket], int]:
+    """The greatest sequence number of every bucket of some partitions at a snapshot; -1 for a bucket without files.
 
     Raises:
         FormatError: the metadata of the table is damaged.
     """
-    told = _told(snapshot, options)
+    recorded = _read_recorded_sequence(snapshot, options)
     if snapshot is None:
-        return lambda _: told
+        return lambda _: recorded
     chosen = PartitionSet(partitions, tuple(store.schema.partition_types))
     columns = ("partition", "bucket", "max_sequence")
     metas = data_manifests(store.manifests, snapshot)
     entries = live_entries(store.manifests, metas, partitions=chosen, columns=columns)
     grouped = entries.group_by(["partition", "bucket"], use_threads=False).aggregate([("max_sequence", "max")])
     rows = (grouped.column(name).to_pylist() for name in ("partition", "bucket", "max_sequence_max"))
-    tops = {(partition, bucket): max(top, told) for partition, bucket, top in zip(*rows, strict=True)}
-    return lambda place: tops.get(place, told)
+    tops = {(partition, bucket): max(top, recorded) for partition, bucket, top in zip(*rows, strict=True)}
+    return lambda place: tops.get(place, recorded)
 
 
 def _totals(entries: pa.Table) -> dict[bytes, int]:
@@ -112,14 +114,14 @@ def _totals(entries: pa.Table) -> dict[bytes, int]:
     return dict(pairs)
 
 
-def _told(snapshot: Snapshot | None, options: Mapping[str, str]) -> int:
-    """The greatest sequence number that the snapshot tells of, where sequence numbers start from it."""
-    if snapshot is None or not TableShape.parse(options).sequence_from_snapshot:
+def _read_recorded_sequence(snapshot: Snapshot | None, options: TableOptions) -> int:
+    """The greatest sequence number that the snapshot records, if sequence numbers start from it; else -1."""
+    if snapshot is None or not options.of(TableShape).sequence_from_snapshot:
         return -1
-    told = snapshot.properties.get(SEQUENCE_PROPERTY)
+    text = snapshot.properties.get(SEQUENCE_PROPERTY)
     try:
-        return -1 if told is None else int(told)
+        return -1 if text is None else int(text)
     except ValueError as cause:
         raise FormatError(
-            "snapshot property is not a number", property=SEQUENCE_PROPERTY, value=ascii(told[:40] if told else told)
+            "snapshot property is not a number", property=SEQUENCE_PROPERTY, value=ascii(text[:40] if text else text)
         ) from cause

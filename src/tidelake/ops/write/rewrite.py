@@ -1,8 +1,8 @@
-"""Files that are written and not yet committed, written again: with other sequence numbers, or in other places.
+"""Rewrite files that are not committed yet, with other sequence numbers or in other partitions and buckets.
 
-Rows are copied as they lie in the files, with their kinds, and never merged: what was folded into one version before
-stays one version. A file is in the order of keys, and so is every part of it. Nothing that the messages name is removed
-here: until the commit is published, a repetition of it starts from the same files.
+Rows are copied as they are stored, with their row kinds, and never merged: versions that were merged before stay one
+version. A file is in the order of keys, and so is every part of it. No file that the messages name is removed here,
+because until the commit is published, another attempt starts from the same files.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.files.keyed import KIND_FIELD, SEQUENCE_FIELD, KeyedWriter
+from tidelake.cleanup import undo_on_error
 from tidelake.files.options import FileOptions
+from tidelake.files.write.keyed import KIND_FIELD, SEQUENCE_FIELD, KeyedWriter
 from tidelake.lsm.engine import SEQUENCE
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
-from tidelake.ops.read.append import read_data_file
-from tidelake.ops.read.keyed import KeyedRequest
+from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.restore import sequence_floors
-from tidelake.ops.write.routing import Place
-from tidelake.spec.binary_row import decode_rows
+from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile, FileSource
-from tidelake.spec.schema import Schema
-from tidelake.spec.snapshot import Snapshot
-from tidelake.spec.types import with_nullable
+from tidelake.spec.documents.snapshot import Snapshot
+from tidelake.spec.rows.binary_row import decode_rows
+from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore
 
 __all__ = [
     "LEFT_OUT",
-    "Deal",
     "FileCopier",
+    "PlaceRows",
     "Places",
     "compaction_left",
     "in_partition",
@@ -45,8 +46,8 @@ __all__ = [
 ]
 
 Ints = np.ndarray[Any, Any]
-Deal = Callable[[pa.RecordBatch], Ints]
-"""The number of the place that each row of a batch goes to, or `LEFT_OUT`."""
+PlaceRows = Callable[[pa.RecordBatch], Ints]
+"""Returns the number of the place that each row of a batch goes to, or `LEFT_OUT` to drop the row."""
 LEFT_OUT: Final = -1
 _Files = tuple[DataFile, ...]
 
@@ -55,10 +56,10 @@ class Places:
     """Numbers for places."""
 
     def __init__(self) -> None:
-        self._places: list[Place] = []
-        self._numbers: dict[Place, int] = {}
+        self._places: list[PartitionBucket] = []
+        self._numbers: dict[PartitionBucket, int] = {}
 
-    def number(self, place: Place) -> int:
+    def number(self, place: PartitionBucket) -> int:
         """The number of a place."""
         found = self._numbers.get(place)
         if found is None:
@@ -66,7 +67,7 @@ class Places:
             self._places.append(place)
         return found
 
-    def __getitem__(self, number: int) -> Place:
+    def __getitem__(self, number: int) -> PartitionBucket:
         return self._places[number]
 
 
@@ -77,44 +78,44 @@ class FileCopier:
     store: TableStore
     paths: DataPaths
     files: FileOptions
-    thin: bool = False
     _writers: list[KeyedWriter] = field(default_factory=list)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Leave nothing behind if what is done inside fails."""
+        """Remove all new files if the block inside fails."""
         try:
-            yield
-        except BaseException:
-            for writer in self._writers:
-                writer.abort()
-            raise
+            with undo_on_error(self._abort):
+                yield
         finally:
             self._writers = []
 
-    def shifted(self, message: CommitMessage, file: DataFile, shift: int, *, changelog: bool = False) -> _Files:
-        """A file with other sequence numbers."""
+    def _abort(self) -> None:
+        for writer in self._writers:
+            writer.abort()
+
+    def copy_shifted(self, message: CommitMessage, file: DataFile, shift: int, *, changelog: bool = False) -> _Files:
+        """Copy a file with other sequence numbers."""
         place = (message.partition, message.bucket)
         writer = self._writer(self.store.schemas.get(file.schema_id), place, changelog=changelog)
         for rows in self._rows(message, file):
-            writer.write(_renumbered(rows, shift))
+            writer.write(_shift_numbers(rows, shift))
         return writer.close()
 
-    def dealt(
+    def copy_to_places(
         self,
         message: CommitMessage,
         file: DataFile,
-        deal: Deal,
+        place_rows: PlaceRows,
         places: Places,
         shift_of: Callable[[int], int],
         *,
         changelog: bool = False,
     ) -> dict[int, _Files]:
-        """The rows of a file in new files, by the number of their place; `shift_of` says how numbers change there."""
+        """Copy the rows of a file to new files by place; `shift_of` returns the shift of sequence numbers in one."""
         schema = self.store.schemas.get(file.schema_id)
         writers: dict[int, KeyedWriter] = {}
         for rows in self._rows(message, file):
-            to = deal(rows.to_batches()[0])
+            to = place_rows(rows.to_batches()[0])
             for number in np.unique(to[to != LEFT_OUT]).tolist():
                 place, here = places[number], to == number
                 if number not in writers:
@@ -122,17 +123,17 @@ class FileCopier:
                 part = rows if here.all() else rows.filter(pa.array(here))
                 if place[0] != message.partition:
                     part = in_partition(part, schema, place[0])
-                writers[number].write(_renumbered(part, shift_of(number)))
+                writers[number].write(_shift_numbers(part, shift_of(number)))
         return {number: writer.close() for number, writer in writers.items()}
 
     def _rows(self, message: CommitMessage, file: DataFile) -> Iterator[pa.Table]:
         schema = self.store.schemas.get(file.schema_id)
-        request = KeyedRequest(schema=schema, columns=schema.names, wanted=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
+        request = ReadRequest(schema=schema, columns=schema.names, stored=(SEQUENCE_FIELD, KIND_FIELD, *schema.fields))
         for batch in read_data_file(self.store, new_split(message, self.paths), file, request):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
-    def _writer(self, schema: Schema, place: Place, *, changelog: bool) -> KeyedWriter:
+    def _writer(self, schema: Schema, place: PartitionBucket, *, changelog: bool) -> KeyedWriter:
         writer = KeyedWriter(
             self.store.env,
             self.paths.bucket(*place),
@@ -140,14 +141,13 @@ class FileCopier:
             self.files,
             level=0,
             source=FileSource.APPEND,
-            thin=self.thin,
             changelog=changelog,
         )
         self._writers.append(writer)
         return writer
 
 
-def _renumbered(rows: pa.Table, shift: int) -> pa.Table:
+def _shift_numbers(rows: pa.Table, shift: int) -> pa.Table:
     place = rows.column_names.index(SEQUENCE)
     numbers = rows.column(SEQUENCE).to_numpy() + np.int64(shift)
     return rows.set_column(place, rows.schema.field(place), pa.array(numbers))
@@ -165,7 +165,7 @@ def in_partition(rows: pa.Table, schema: Schema, partition: bytes) -> pa.Table:
 
 
 def new_split(message: CommitMessage, paths: DataPaths) -> Split:
-    """The files that a message brings."""
+    """The new files of a message."""
     return Split(
         snapshot_id=message.base_snapshot_id or 0,
         partition=message.partition,
@@ -177,10 +177,8 @@ def new_split(message: CommitMessage, paths: DataPaths) -> Split:
 
 
 def compaction_left(message: CommitMessage) -> CompactIncrement:
-    """What was compacted beside, unless it read files that are written again: that is left to the next compaction."""
-    old = {file.file_name for file in message.data.new_files}
-    stands = old.isdisjoint(file.file_name for file in message.compact.before)
-    return message.compact if stands else CompactIncrement()
+    """The compaction in a message, unless it read files that are rewritten: those are left to the next compaction."""
+    return CompactIncrement() if message.compacts_new_files else message.compact
 
 
 # ------------------------------------------------------------------------------------------------ other places
@@ -188,13 +186,13 @@ def compaction_left(message: CommitMessage) -> CompactIncrement:
 
 @dataclass(slots=True)
 class _Numbering:
-    """The greatest sequence number of every place so far: of the table, and of what is about to be committed."""
+    """The greatest sequence number of every place so far: of the table, and of the messages of this commit."""
 
-    floors: Callable[[Place], int]
-    tops: dict[Place, int]
+    floors: Callable[[PartitionBucket], int]
+    tops: dict[PartitionBucket, int]
 
-    def shift(self, message: CommitMessage, place: Place) -> int:
-        """How the numbers of a message change in a place, so that they lie above all that are there."""
+    def shift(self, message: CommitMessage, place: PartitionBucket) -> int:
+        """The shift of a message's sequence numbers in a place, so that they are greater than all others there."""
         low = min(file.min_sequence for file in message.data.new_files)
         high = max(file.max_sequence for file in message.data.new_files)
         top = max(self.tops.get(place, -1), self.floors(place))
@@ -208,33 +206,33 @@ class _Numbering:
 def move_rows(
     copier: FileCopier,
     messages: Sequence[CommitMessage],
-    deals: Mapping[int, Deal],
+    placers: Mapping[int, PlaceRows],
     places: Places,
     latest: Snapshot | None,
-    options: Mapping[str, str],
+    options: TableOptions,
     *,
     partitions: frozenset[bytes],
     totals: Mapping[bytes, int] | None = None,
 ) -> tuple[CommitMessage, ...]:
-    """The messages, with rows of some of them in other places.
+    """Move rows of some messages to other partitions and buckets; return the new messages.
 
     Args:
-        copier: Who writes the files.
+        copier: Writes the new files.
         messages: All messages of a commit.
-        deals: Where rows of messages go, by the position of the message.
-        places: The places that deals number.
-        latest: The snapshot that the rows come after.
+        placers: Where the rows of messages go, by the index of the message.
+        places: The numbers of places that `placers` use.
+        latest: The snapshot on which the commit will be published.
         options: The options in force.
-        partitions: The partitions that rows may come to.
-        totals: The number of buckets of partitions, where it is another one now.
+        partitions: The partitions that rows may go to.
+        totals: The bucket counts of partitions, if they have changed.
 
     Raises:
         FormatError: a file is missing or damaged.
         StorageError: the storage failed.
     """
-    tops: dict[Place, int] = {}
+    tops: dict[PartitionBucket, int] = {}
     for position, message in enumerate(messages):
-        if position not in deals:
+        if position not in placers:
             place = (message.partition, message.bucket)
             tops[place] = max([tops.get(place, -1), *(file.max_sequence for file in message.data.new_files)])
     numbering = _Numbering(sequence_floors(copier.store, latest, partitions, options), tops)
@@ -242,23 +240,23 @@ def move_rows(
     kept: list[CommitMessage] = []
     extra: list[CommitMessage] = []
     for position, message in enumerate(messages):
-        if position not in deals:
+        if position not in placers:
             kept.append(message)
             continue
         home = (message.partition, message.bucket)
-        new, told = _dealt(copier, message, deals[position], places, numbering)
-        for place in {**new, **told}:
+        new, changelog = _move_message(copier, message, placers[position], places, numbering)
+        for place in {**new, **changelog}:
             total = (totals or {}).get(place[0], message.total_buckets)
             found = CommitMessage(
                 partition=place[0],
                 bucket=place[1],
                 total_buckets=total,
-                data=DataIncrement(new_files=new.get(place, ()), changelog_files=told.get(place, ())),
+                data=DataIncrement(new_files=new.get(place, ()), changelog_files=changelog.get(place, ())),
                 base_snapshot_id=base_id,
                 assigned_on=message.assigned_on if place[0] == message.partition else None,
             )
             extra += [] if place == home else [found]
-        data = replace(message.data, new_files=new.get(home, ()), changelog_files=told.get(home, ()))
+        data = replace(message.data, new_files=new.get(home, ()), changelog_files=changelog.get(home, ()))
         compact = compaction_left(message)
         base = message.base_snapshot_id if compact != CompactIncrement() else base_id
         total = (totals or {}).get(message.partition, message.total_buckets)
@@ -266,10 +264,10 @@ def move_rows(
     return tuple(each for each in join_messages(kept, extra) if not each.is_empty)
 
 
-def _dealt(
-    copier: FileCopier, message: CommitMessage, deal: Deal, places: Places, numbering: _Numbering
-) -> tuple[dict[Place, _Files], dict[Place, _Files]]:
-    """The data files and the changelog files of a message, by place."""
+def _move_message(
+    copier: FileCopier, message: CommitMessage, place_rows: PlaceRows, places: Places, numbering: _Numbering
+) -> tuple[dict[PartitionBucket, _Files], dict[PartitionBucket, _Files]]:
+    """Copy the data files and the changelog files of a message to places."""
     shifts: dict[int, int] = {}
 
     def shift_of(number: int) -> int:
@@ -277,19 +275,19 @@ def _dealt(
             shifts[number] = numbering.shift(message, places[number])
         return shifts[number]
 
-    found: tuple[dict[Place, _Files], dict[Place, _Files]] = ({}, {})
+    found: tuple[dict[PartitionBucket, _Files], dict[PartitionBucket, _Files]] = ({}, {})
     for into, files in zip(found, (message.data.new_files, message.data.changelog_files), strict=True):
         for file in files:
-            dealt = copier.dealt(message, file, deal, places, shift_of, changelog=into is found[1])
-            for number, written in dealt.items():
+            copied = copier.copy_to_places(message, file, place_rows, places, shift_of, changelog=into is found[1])
+            for number, written in copied.items():
                 into[places[number]] = (*into.get(places[number], ()), *written)
     return found
 
 
 def join_messages(messages: Sequence[CommitMessage], extra: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """The messages, with the files of further ones in those of the same places."""
+    """Add the files of further messages to the messages of the same places."""
     found = list(messages)
-    # What replaces files of its bucket has no sequence numbers that others could follow.
+    # A message that replaces files of its bucket has no sequence numbers that others could follow.
     at = {(each.partition, each.bucket): i for i, each in enumerate(found) if not each.data.deleted_files}
     for each in extra:
         place = (each.partition, each.bucket)

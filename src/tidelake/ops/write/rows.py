@@ -1,7 +1,7 @@
-"""Whatever a user hands over becomes Arrow batches of exactly the table's columns, or a refusal that says why.
+"""The user's data as Arrow batches with exactly the table's columns, or an error that says why that is not possible.
 
-Nothing is written before a batch has passed: a value that does not fit its column, a null where none may be, a column
-that the table does not have or that is there twice is an `InvalidInputError` naming the column and the fix.
+A batch is checked before any of it is written: a value that does not fit its column, a null in a column without nulls,
+a column that the table does not have or that is there twice raises an `InvalidInputError` with the column and the fix.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import pyarrow as pa
 from tidelake.errors import InvalidInputError
 from tidelake.ops.write.frames import is_of, plain_frame
 from tidelake.ops.write.values import check_exact_cast, fit_column, unfit
-from tidelake.spec.arrow_types import from_arrow, row_to_arrow, to_arrow
-from tidelake.spec.schema import Schema
-from tidelake.spec.types import Field
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.arrow_types import from_arrow, row_to_arrow, to_arrow
+from tidelake.spec.types.data_types import Field
 
 Fields = Mapping[str, Field]
-"""The columns of the table by their names; none when the table is yet to be made."""
+"""The columns of the table by name; none if the table does not exist yet."""
 BATCH_ROWS = 1 << 17
 
 
 def as_table(data: Any) -> pa.Table:
-    """Rows of any kind as one Arrow table, with the types they come with, fit to make a table of.
+    """Any supported data as one Arrow table with its own types, from which a table can be created.
 
     Raises:
-        InvalidInputError: the data holds no rows or no columns, or a table cannot hold one of them.
+        InvalidInputError: the data has no rows or no columns, or a column that a table cannot store.
     """
     data = plain_frame(data)
-    table = data if isinstance(data, pa.Table) else joined(list(_arrow_batches(data, {})))
+    table = data if isinstance(data, pa.Table) else join_batches(list(_arrow_batches(data, {})))
     for index, column in enumerate(table.schema):
         try:
             dtype = from_arrow(column.type, column.nullable)
@@ -42,23 +42,23 @@ def as_table(data: Any) -> pa.Table:
             raise
         field = Field(index, column.name, dtype)
         for chunk in table.column(index).chunks:
-            # Looked at before the table is made: a value that does not fit must not leave an empty one behind.
+            # Checked before the table is created, because a value that does not fit would leave an empty table.
             fit_column(chunk, field, to_arrow(dtype), len(chunk))
     return table
 
 
-def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Batches of one stream of rows as one table, in types that hold the values of all of them.
+def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Join batches of one stream of rows to one table, in types that hold all their values.
 
     Raises:
-        InvalidInputError: there are none, or they do not fit together.
+        InvalidInputError: the list is empty, or the batches do not fit together.
     """
     if not batches:
         raise InvalidInputError(
-            "a table cannot be made from no rows", hint="create it with a schema first, or write Arrow data"
+            "table cannot be created from data without rows", hint="create it with a schema first, or write Arrow data"
         )
     try:
-        # Batches of a stream of rows may have come out in different widths.
+        # Batches of a stream of Python rows may have types of different widths.
         return pa.concat_tables([pa.Table.from_batches([each]) for each in batches], promote_options="permissive")
     except pa.ArrowException as cause:
         raise InvalidInputError(
@@ -70,16 +70,16 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def arrow_batches(data: Any, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of anything that holds rows, with the columns and types they come with.
+    """The rows of any supported data, with its own columns and types.
 
     Raises:
-        InvalidInputError: the data is of a kind that holds no rows.
+        InvalidInputError: the data has no rows and columns.
     """
     return _arrow_batches(data, {column.name: column for column in schema.fields})
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema | None = None) -> pa.RecordBatch:
-    """One batch in the table's columns and types, defaults filled in and nulls checked.
+    """Convert a batch to the table's columns and types, fill in defaults and check nulls.
 
     Raises:
         InvalidInputError: a column does not fit.
@@ -118,10 +118,10 @@ def _arrow_batches(given: Any, fields: Fields) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_stream(data: Any) -> pa.RecordBatchReader:
-    """The stream of batches that an object of another library offers.
+    """The stream of batches of an object of another library.
 
     Raises:
-        InvalidInputError: it offers single values, not rows.
+        InvalidInputError: it has single values, not rows.
     """
     try:
         return pa.RecordBatchReader.from_stream(data)
@@ -138,7 +138,7 @@ def _arrow_batch(data: Any) -> pa.RecordBatch:
 
 def _no_rows(data: Any, cause: str | None = None) -> InvalidInputError:
     return InvalidInputError(
-        "data is of a kind that holds no rows",
+        "data has no rows and columns",
         got=type(data).__name__,
         cause=cause and cause.splitlines()[0][:200],
         hint="give Arrow, Polars or pandas data, a list of dicts, or an iterable of Arrow batches",
@@ -146,7 +146,7 @@ def _no_rows(data: Any, cause: str | None = None) -> InvalidInputError:
 
 
 def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream; what its source raises comes through, what Arrow makes of it is told as bad data."""
+    """The batches of a stream; errors of its source pass through, errors of Arrow become errors about the data."""
     try:
         yield from stream
     except pa.ArrowException as cause:
@@ -161,16 +161,16 @@ def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 def _from_items(items: Iterable[Any], fields: Fields) -> Iterator[pa.RecordBatch]:
     rows: list[Mapping[str, Any]] = []
     for given in items:
-        item = _named(given, fields) if isinstance(given, tuple) else given
+        item = _name_values(given, fields) if isinstance(given, tuple) else given
         if isinstance(item, Mapping):
             rows.append(item)
             if len(rows) < BATCH_ROWS:
                 continue
         elif not (hasattr(item, "__arrow_c_stream__") or is_of("pandas", item) or is_of("polars", item)):
             raise InvalidInputError(
-                "row is no mapping", got=type(item).__name__, hint="write rows as dicts: {'id': 1, 'name': 'a'}"
+                "row is not a mapping", got=type(item).__name__, hint="write rows as dicts: {'id': 1, 'name': 'a'}"
             )
-        if rows:  # before the batch that follows them: rows keep their order
+        if rows:  # written before the batch that follows them, so that rows keep their order
             yield from _from_rows(rows, fields)
             rows = []
         if not isinstance(item, Mapping):
@@ -179,8 +179,8 @@ def _from_items(items: Iterable[Any], fields: Fields) -> Iterator[pa.RecordBatch
         yield from _from_rows(rows, fields)
 
 
-def _named(row: tuple[Any, ...], fields: Fields) -> Mapping[str, Any]:
-    """A row by the names it brings along, or else by the order of the table's columns."""
+def _name_values(row: tuple[Any, ...], fields: Fields) -> Mapping[str, Any]:
+    """A row by its own names, or else by the order of the table's columns."""
     names = getattr(row, "_fields", None) or getattr(row, "__fields__", None) or tuple(fields)
     if not names:
         raise InvalidInputError(
@@ -197,7 +197,7 @@ def _named(row: tuple[Any, ...], fields: Fields) -> Mapping[str, Any]:
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]], fields: Fields) -> Iterator[pa.RecordBatch]:
-    # A row that says nothing is still a row: one column of nulls stands for it.
+    # An empty dict is still a row; a column of nulls keeps it.
     names = list(dict.fromkeys(name for row in rows for name in row)) or list(fields)[:1]
     yield from _from_columns({name: [row.get(name) for row in rows] for name in names}, fields)
 
@@ -206,7 +206,7 @@ def _from_columns(columns: Mapping[str, Any], fields: Fields) -> Iterator[pa.Rec
     arrays = {}
     for name, values in columns.items():
         if not isinstance(name, str):
-            raise InvalidInputError("name of a column is no text", got=repr(name)[:100])
+            raise InvalidInputError("name of a column is not a text", got=repr(name)[:100])
         arrays[name] = _array(name, values, fields.get(name))
     if len({len(array) for array in arrays.values()}) > 1:
         raise InvalidInputError(
@@ -243,9 +243,9 @@ def _holds_decimal(dtype: pa.DataType) -> bool:
 
 
 def _with_decimals(value: Any, known: pa.DataType) -> Any:
-    """A value whose floats and texts are decimals where the type wants that, at every depth.
+    """Convert floats and texts of a value to decimals where the type has decimals, at every depth.
 
-    A float is the shortest decimal that reads as it, the same as in a frame. Digits that do not fit are refused later.
+    A float becomes the shortest decimal that parses to it, as in a frame. Digits that do not fit are refused later.
     """
     kinds = pa.types
     if value is None or not _holds_decimal(known):
@@ -276,7 +276,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _check_exact(values: Any, known: pa.DataType) -> None:
-    """Refuse what Arrow would cut to fit: fractions of whole numbers and of seconds, members a ROW does not have.
+    """Refuse what Arrow would drop silently: fractions of integers and of seconds, members that a ROW does not have.
 
     Raises:
         ValueError: a value would lose something.
@@ -299,7 +299,7 @@ def _check_exact(values: Any, known: pa.DataType) -> None:
             _check_exact([value.get(field.name) for value in given], field.type)
     elif kinds.is_list(known) or kinds.is_fixed_size_list(known):
         if any(isinstance(value, (str, bytes)) for value in values):
-            raise ValueError("a text is no array")
+            raise ValueError("a text is not an array")
         _check_exact([item for value in values if value is not None for item in value], known.value_type)
     elif kinds.is_map(known):
         pairs = [value.items() if isinstance(value, Mapping) else value for value in values if value is not None]
@@ -308,10 +308,10 @@ def _check_exact(values: Any, known: pa.DataType) -> None:
 
 
 def check_names(names: Sequence[str], schema: Schema) -> None:
-    """Refuse columns that the table does not have, and names that are there twice or missing.
+    """Refuse columns that the table does not have, and columns that are there twice.
 
     Raises:
-        InvalidInputError: there is one.
+        InvalidInputError: there is such a column.
     """
     known = {column.name: None for column in schema.fields}
     for name, count in Counter(names).items():

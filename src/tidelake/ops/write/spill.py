@@ -1,11 +1,11 @@
-"""Rows that wait on local disk: sorted runs of each bucket, merged when the bucket is written.
+"""Spill: sorted runs of each bucket on local disk, merged when the bucket is written.
 
-Runs hold every version of a key that may still count, not merged ones: what comes out is then what merging all rows
-at once gives, also where parts merge differently (a value that is taken back before it is known). A run is cut into
-segments between two keys, so the windows of the merge hold all versions of their keys.
+Runs hold every version of a key that may still count, and not merged versions. So the result is the same as merging all
+rows at once, even where merging in parts differs (a value is retracted before it is added). A run is cut into segments
+between two keys, so the windows of the merge hold all versions of their keys.
 
-Invariant: memory of a merge is about a block of rows, or runs times a segment, or the versions of one key, whichever is
-the most.
+Invariant: a merge needs memory for about a block of rows, or for one segment of each run, or for the versions of one
+key, whichever is the most.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from tidelake.ops.write.buffer import SortedRows
 from tidelake.ops.write.keyed_options import KeyedWriteOptions
 
 _SEGMENT_BYTES_MIN: Final = 64 << 10
-_HAND_SHARE: Final = 4
-"""A merge has a quarter of a block of rows in hand, so that its windows and what they become fit one as well."""
+_MERGE_SHARE: Final = 4
+"""A merge reads a quarter of a block of rows, so that its windows and their results fit into a block too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of one bucket on disk, sorted; no key of theirs is in another segment of the run."""
+    """Sorted rows of one bucket on disk; none of their keys is in another segment of the run."""
 
     extent: Extent
     unique: bool
-    """Whether every key is there once."""
+    """Whether every key has one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Sorted rows, all versions of their keys among them."""
+    """Rows with all versions of their keys."""
 
     rows: pa.Table
     unique: bool
-    """Whether every key is there once; then the rows are sorted."""
+    """Whether every key has one row; then the rows are sorted."""
 
-    def merged(self, plan: MergePlan) -> pa.Table:
-        """The rows by key, each key once.
+    def merge_rows(self, plan: MergePlan) -> pa.Table:
+        """Merge the rows to one row per key, in the order of keys.
 
         Raises:
             InvalidInputError: a version is one the engine does not accept.
         """
         return self.rows if self.unique else merge_rows(self.rows, plan)
 
-    def sorted(self, plan: MergePlan) -> pa.Table:
-        """All rows by key, versions of a key oldest first."""
+    def sort_rows(self, plan: MergePlan) -> pa.Table:
+        """Sort all rows by key, versions of a key oldest first."""
         return self.rows if self.unique else sort_versions(self.rows, plan)
 
 
@@ -65,7 +65,7 @@ Run = Sequence[Segment]
 
 @dataclass(slots=True)
 class Spill:
-    """The sorted runs of all buckets of a writer, in one nameless file. Not shared between threads, but for reading."""
+    """The sorted runs of all buckets of a writer, in one temporary file. Threads may share it for reading only."""
 
     options: KeyedWriteOptions
     _file: ScratchFile | None = None
@@ -78,12 +78,12 @@ class Spill:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places that have rows here."""
+        """The places with spilled rows."""
         return tuple(self._runs)
 
     @property
     def full(self) -> bool:
-        """Whether there may be no more: the disk limit is reached, or a merge would have too many runs."""
+        """Whether no more rows may be spilled: the disk limit is reached, or a merge would have too many runs."""
         most = max(map(len, self._runs.values()), default=0)
         return self.bytes >= self.options.spill_bytes or most >= self.options.spill_files
 
@@ -107,21 +107,21 @@ class Spill:
 
         for part in parts:
             self._runs.setdefault(part.place, []).append([])
-        step = 64  # what was encoded and not written is memory too
+        step = 64  # encoded pieces need memory until they are written
         for first in range(0, len(pieces), step):
             chosen = pieces[first : first + step]
             for (part, _, _), encoded in zip(chosen, executor.map(encode, chosen), strict=True):
                 self._runs[part.place][-1].append(Segment(file.append(encoded), part.unique))
 
     def windows(self, place: int, rest: SortedRows | None, codec: KeyCodec) -> Iterator[Window]:
-        """The rows of a place, window after window by key: what lies here, and the rows in memory, which came last.
+        """The rows of a place in windows of ascending keys: the spilled rows, and `rest`, the newest rows, in memory.
 
         Raises:
             StorageError: the local disk failed.
         """
         stored = self._runs.get(place, ())
-        # Segments are cut for as many runs as there may ever be. Of few runs several are taken at a time.
-        budget = self.options.block_bytes // _HAND_SHARE // max(len(stored), 1)
+        # Segments are sized for the greatest number of runs. With few runs, several segments are read at a time.
+        budget = self.options.block_bytes // _MERGE_SHARE // max(len(stored), 1)
         runs = [self._read(run, max(1, budget // self._segment_bytes)) for run in stored]
         if rest is not None:
             runs.append(iter([Window(rest.rows, rest.unique)]))
@@ -130,13 +130,13 @@ class Spill:
         return windows(runs, codec)
 
     def forget(self, place: int) -> None:
-        """Rows of a place are written elsewhere; the disk is let go with the last place."""
+        """Drop the rows of a place; the disk space is freed with the last place."""
         self._runs.pop(place, None)
         if not self._runs:
             self.clear()
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop all rows and free the disk space."""
         self._runs = {}
         if self._file is not None:
             self._file.close()
@@ -147,7 +147,7 @@ class Spill:
         return None if name is None else pa.Codec(name, self.options.spill_zstd_level if name == "zstd" else None)
 
     def _cuts(self, part: SortedRows) -> list[tuple[int, int]]:
-        """Where a run is cut: about as large as lets every run of a merge have one segment in the buffer."""
+        """Where to cut a run into segments; one segment of every run of a merge fits into the buffer."""
         rows = part.rows.num_rows
         step = max(1, int(rows * self._segment_bytes / max(part.rows.nbytes, 1)))
         wanted = np.arange(step, rows, step)
@@ -175,8 +175,8 @@ class Spill:
 
 
 @dataclass(slots=True)
-class _Hand:
-    """What is in hand of one run."""
+class _RunCursor:
+    """The rows of one run that are in memory."""
 
     run: Iterator[Window]
     codec: KeyCodec
@@ -196,27 +196,27 @@ class _Hand:
                 _, self.last = first_and_last(self.keys)
         return True
 
-    def give(self, bound: Any) -> Window | None:
+    def take(self, bound: Any) -> Window | None:
         assert self.rows is not None
         count = len(self.keys) if self.last <= bound else count_up_to(self.keys, bound)
         if not count:
             return None
-        given = Window(self.rows.slice(0, count), self.unique)
+        taken = Window(self.rows.slice(0, count), self.unique)
         self.rows, self.keys = self.rows.slice(count), slice_keys(self.keys, count)
-        return given
+        return taken
 
 
 def windows(runs: Sequence[Iterator[Window]], codec: KeyCodec) -> Iterator[Window]:
-    """Runs, oldest first, cut into windows of ascending keys; equal keys of a window stand oldest first.
+    """Cut runs, oldest first, into windows of ascending keys; equal keys of a window are in the order of the runs.
 
-    Every run gives sorted pieces, and no key of a piece is in another of its run.
+    Every run consists of sorted pieces, and no key is in two pieces of a run.
     """
-    hands = [hand for run in runs if (hand := _Hand(run, codec)).refill()]
-    while hands:
-        bound = min(hand.last for hand in hands)
-        parts = [part for hand in hands if (part := hand.give(bound)) is not None]
+    cursors = [cursor for run in runs if (cursor := _RunCursor(run, codec)).refill()]
+    while cursors:
+        bound = min(cursor.last for cursor in cursors)
+        parts = [part for cursor in cursors if (part := cursor.take(bound)) is not None]
         if len(parts) == 1:
             yield parts[0]
         else:
             yield Window(pa.concat_tables([part.rows for part in parts]), False)
-        hands = [hand for hand in hands if hand.refill()]
+        cursors = [cursor for cursor in cursors if cursor.refill()]

@@ -1,10 +1,10 @@
-"""The tree of one bucket while a writer adds to it: new files of level 0, and the compaction that runs beside.
+"""The LSM tree of one bucket while a writer adds to it: new level-0 files, and a compaction in the background.
 
-At most one compaction of a bucket runs at a time; a trigger meanwhile is remembered for `settle`. Its result counts
-once it is collected, on the tree as it is then: files that came meanwhile are younger and stay where they are.
+At most one compaction of a bucket runs at a time; a trigger while it runs is remembered for `settle`. Its result is
+applied when it is collected, to the tree as it is then: files that came while it ran are newer and stay where they are.
 
-Invariant: `levels` is what the table will hold once the messages so far are committed. The files of a compaction that
-is never collected belong to nobody; `discard` removes them.
+Invariant: `levels` is what the table will have when the messages so far are committed. No snapshot ever refers to the
+files of a compaction that is not collected; `discard` removes them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,33 @@ from tidelake.lsm.levels import Levels
 from tidelake.lsm.pick import PickState
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
 from tidelake.ops.compact.keyed import Bucket, pick, run_compaction
-from tidelake.ops.write.increments import joined, made_by, passing, passing_indexes
+from tidelake.ops.write.increments import find_temporary_files, find_temporary_indexes, join_increments, made_by
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.index_manifest import IndexFile
-from tidelake.store.vectors import remove_index_files
+from tidelake.spec.manifests.index_manifest import IndexFile
+from tidelake.store.deletion_vectors import remove_index_files
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A compaction that was started, and what it was started on."""
+    """A running compaction, with its bucket and input files."""
 
     task: Task[CompactIncrement]
     bucket: Bucket
     inputs: frozenset[tuple[str, int]]
+    known: frozenset[tuple[str, int]]
+    """All files of the bucket when it was planned."""
+    newest: int
+    """The greatest sequence number in its input files."""
     base_snapshot_id: int
 
     def fits(self, levels: Levels) -> bool:
-        """Whether all the files it read are still where they were."""
-        return self.inputs <= {(file.name, file.level) for file in levels.files}
+        """Whether all files that it reads are still on their levels, and all files that came since are newer."""
+        there = {(file.name, file.level): file.meta.min_sequence for file in levels.files}
+        came = there.keys() - self.known
+        return self.inputs <= there.keys() and all(there[each] > self.newest for each in came)
 
     def discard(self) -> None:
-        """Wait for it and remove what it made; whether it failed no longer matters."""
+        """Wait for it and remove its new files; errors of the compaction do not matter any more."""
         with suppress(Exception):
             increment = self.task.result()
             remove_files(self.bucket, made_by([increment]))
@@ -58,14 +64,14 @@ class Tree:
     base_snapshot_id: int
     running: Running | None = None
     held: bool = False
-    """Whether a compaction of an earlier round is still to be settled, so that none may be started."""
+    """Whether a compaction of an earlier round is still running, so that no other may start."""
     planned_on: int = field(init=False)
-    """The oldest snapshot that anything done here was planned on: a compaction may be of an earlier round."""
+    """The oldest snapshot that the changes were planned on; a compaction may come from an earlier round."""
     missed: bool = False
-    """Whether files came while a compaction ran, so that another may be due."""
+    """Whether a compaction was triggered while another one ran, so that one may be due."""
     written: list[DataFile] = field(default_factory=list)
-    told: list[DataFile] = field(default_factory=list)
-    """Changelog files of what was written."""
+    changelog: list[DataFile] = field(default_factory=list)
+    """The changelog files of the written rows."""
     compacted: list[CompactIncrement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -73,19 +79,19 @@ class Tree:
 
     @property
     def runs(self) -> int:
-        """Sorted runs as of now."""
+        """The current number of sorted runs."""
         return self.levels.number_of_sorted_runs
 
     def numbers(self, count: int) -> int:
-        """The first of so many sequence numbers, which are used up."""
+        """Reserve sequence numbers, and return the first."""
         first = self.next_sequence
         self.next_sequence += count
         return first
 
     def add(self, files: Sequence[DataFile], changelog: Sequence[DataFile] = ()) -> None:
-        """Take in new files of level 0, and the changelog files of their rows."""
+        """Add new level-0 files, and the changelog files of their rows."""
         self.written += files
-        self.told += changelog
+        self.changelog += changelog
         self.levels = self.levels.apply((), self.bucket.merging.files(files))
 
     def trigger(self, *, full: bool = False) -> None:
@@ -105,21 +111,23 @@ class Tree:
         bucket, levels, compaction = self.bucket, self.levels, chosen
         task = store.env.executor.start(lambda: run_compaction(bucket, levels, compaction)[0])
         inputs = frozenset((file.name, file.level) for file in compaction.files)
-        self.running = Running(task, bucket, inputs, self.base_snapshot_id)
+        known = frozenset((file.name, file.level) for file in levels.files)
+        newest = max(file.meta.max_sequence for file in compaction.files)
+        self.running = Running(task, bucket, inputs, known, newest, self.base_snapshot_id)
 
     def _holds_newer_schema(self) -> bool:
-        """Whether a file has columns that this writer does not know: rows that it wrote again would lose them.
+        """Whether a file has a newer schema: a compaction by this writer would drop the columns that it does not know.
 
-        Compactions of the bucket are then left to writers that opened the table since.
+        Compactions of the bucket are then left to writers that know the newer schema.
         """
         known = self.bucket.store.schema.id
         return any(file.meta.schema_id > known for file in self.levels.files)
 
     def collect(self, *, wait: bool) -> None:
-        """Take over the result of the compaction that ran, if it has ended or is worth waiting for.
+        """Apply the result of the running compaction, if it is done or `wait` is set.
 
         Raises:
-            TidelakeError: whatever made the compaction fail.
+            TidelakeError: the compaction failed.
         """
         if self.running is None or not (wait or self.running.task.done()):
             return
@@ -137,10 +145,10 @@ class Tree:
         self.running = None  # only now: after an interrupt `discard` has to wait for it and to find its files
 
     def settle(self) -> None:
-        """Wait for the compaction that runs, and for the one that became due meanwhile.
+        """Wait for the running compaction, and for the one that became due while it ran.
 
         Raises:
-            TidelakeError: whatever made a compaction fail.
+            TidelakeError: a compaction failed.
         """
         self.collect(wait=True)
         if self.missed:
@@ -148,31 +156,32 @@ class Tree:
             self.collect(wait=True)
 
     def compact_fully(self) -> None:
-        """Start a full compaction, behind the one that runs.
+        """Start a full compaction, after the one that is running.
 
         Raises:
-            TidelakeError: whatever made the compaction before it fail.
+            TidelakeError: the compaction before it failed.
         """
         self.collect(wait=True)
         self.trigger(full=True)
 
     def message(self, new: IndexFile | None, old: IndexFile | None, *, at_once: bool = False) -> CommitMessage:
-        """What was done, for the committer; files that no commit will ever name are removed.
+        """Describe the changes for the committer; files that no snapshot will ever refer to are removed.
 
         Args:
             new: The hash index of the bucket, if it changed.
             old: The one that it replaces.
-            at_once: Whether what was compacted counts as written, because only files of this writer were: then no
-                snapshot shows rows that still wait for a compaction.
+            at_once: Whether compacted files count as written, because all inputs were files of this writer. Then no
+                snapshot has level-0 rows that readers do not see yet.
         """
         split = self.bucket.split
-        written, compact, nobodys = tuple(self.written), joined(self.compacted), passing(self.compacted)
+        written, compact = tuple(self.written), join_increments(self.compacted)
+        temporary = find_temporary_files(self.compacted)
         indexes: tuple[IndexFile, ...] = ()
         if at_once:
             read = {file.file_name for file in compact.before}
             written = (*(file for file in written if file.file_name not in read), *compact.after)
             named = {file.file_name for file in written}
-            nobodys += tuple(file for file in compact.before if file.file_name not in named) + compact.changelog_files
+            temporary += tuple(file for file in compact.before if file.file_name not in named) + compact.changelog_files
             indexes = compact.new_index_files
             compact = CompactIncrement()
         found = CommitMessage(
@@ -181,35 +190,35 @@ class Tree:
             total_buckets=split.total_buckets,
             data=DataIncrement(
                 new_files=written,
-                changelog_files=tuple(self.told),
+                changelog_files=tuple(self.changelog),
                 new_index_files=indexes if new is None else (new, *indexes),
                 deleted_index_files=() if old is None else (old,),
             ),
             compact=compact,
             base_snapshot_id=self.planned_on,
         )
-        remove_files(self.bucket, nobodys)
-        remove_indexes(self.bucket, passing_indexes(self.compacted))
+        remove_files(self.bucket, temporary)
+        remove_indexes(self.bucket, find_temporary_indexes(self.compacted))
         return found
 
     def discard(self) -> None:
-        """Remove everything that was written here."""
+        """Remove all files that were written here."""
         if self.running is not None:
             self.running.discard()
             self.running = None
-        remove_files(self.bucket, [*self.written, *self.told, *made_by(self.compacted)])
+        remove_files(self.bucket, [*self.written, *self.changelog, *made_by(self.compacted)])
         remove_indexes(self.bucket, [file for increment in self.compacted for file in increment.new_index_files])
 
 
 def remove_files(bucket: Bucket, files: Iterable[DataFile]) -> None:
-    """Delete files that belong to nobody, as far as the storage lets us; orphan cleaning finds the rest."""
+    """Delete files that no snapshot refers to; orphan cleaning finds those that the storage does not delete."""
     for file in files:
         with suppress(StorageError):
             bucket.store.env.io.delete(bucket.split.path_of(file))
 
 
 def remove_indexes(bucket: Bucket, files: Sequence[IndexFile]) -> None:
-    """Delete index files that belong to nobody, as far as the storage lets us; orphan cleaning finds the rest."""
+    """Delete index files that no snapshot refers to; orphan cleaning finds those that the storage does not delete."""
     if bucket.vectors is not None and files:
         split = bucket.split
         remove_index_files(bucket.store, bucket.vectors.paths, files, partition=split.partition, bucket=split.bucket)

@@ -1,8 +1,8 @@
-"""Whether the values of an Arrow column fit a column of the table, and the column in the table's type if they do.
+"""Check that the values of an Arrow column fit a column of the table, and convert the column to the table's type.
 
-Nothing is changed to make it fit. A number may come in another width and a moment in another unit where no digit is
-lost; a text is no number and a number no text; a member that a ROW does not have is not dropped. Whoever wants a
-conversion makes it before writing, where it can be seen.
+No value is changed to make it fit. A number may have another width and a timestamp another unit if no digit is lost. A
+text is not converted to a number, nor a number to a text, and a member that a ROW does not have is not dropped. A user
+who wants a conversion makes it before writing, where it can be seen.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.arrow_nested import compact, map_children
-from tidelake.spec.cast_values import cast_array
-from tidelake.spec.types import (
+from tidelake.spec.casts.cast_values import cast_array
+from tidelake.spec.types.arrow_nested import compact, map_children
+from tidelake.spec.types.data_types import (
     LENGTH_MAX,
     STRING,
     DataType,
@@ -36,21 +36,21 @@ __all__ = ["check_exact_cast", "fit_column", "unfit"]
 _TEXT: Final = frozenset({Root.CHAR, Root.VARCHAR})
 _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _DAYS: Final = (-719_528, 2_932_896)
-"""0000-01-01 and 9999-12-31, the days that the format has, counted from 1970."""
+"""0000-01-01 and 9999-12-31, the first and last day of the format, counted from 1970."""
 _DAY_SECONDS: Final = 86_400
 
 
 def fit_column(values: pa.Array | None, column: Field, wanted: pa.DataType, rows: int) -> pa.Array:
-    """The values of a column in the Arrow type of the table, the default in the place of nulls.
+    """The values of a column in the Arrow type of the table, with the default instead of nulls.
 
     Args:
-        values: what the data has, None when it does not have the column.
-        column: the column of the table.
-        wanted: its Arrow type.
-        rows: how many rows there are.
+        values: The values in the data; None if the data does not have the column.
+        column: The column of the table.
+        wanted: Its Arrow type.
+        rows: The number of rows.
 
     Raises:
-        InvalidInputError: a value does not fit, or is missing where it must not be.
+        InvalidInputError: a value does not fit, or is null in a column without nulls.
     """
     found = pa.nulls(rows, wanted) if values is None else _cast(values, column, wanted)
     if column.default is not None and found.null_count:
@@ -70,7 +70,7 @@ def fit_column(values: pa.Array | None, column: Field, wanted: pa.DataType, rows
 
 
 def unfit(column: str, dtype: object, cause: str) -> InvalidInputError:
-    """The error for a value that is not one of its column."""
+    """The error for a value that does not fit its column."""
     return InvalidInputError(
         "value does not fit its column",
         code="value-type",
@@ -88,14 +88,14 @@ def check_exact_cast(given: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The same values in another Arrow type.
 
     Raises:
-        ValueError: (or what Arrow raises) a value is of another kind, or would lose something.
+        ValueError: (or an error of Arrow) a value is of another kind, or would lose something.
     """
     given = _plain(given)
     if given.type == wanted:
         return given
     _check_kinds(given.type, wanted, "")
     if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
-        # Arrow asks for room for the widest integer; the second cast looks at the values.
+        # Arrow requires room for the widest integer of the type; the second cast checks the values.
         return given.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
     found = given.cast(wanted)
     _check_kept(given, found)
@@ -110,7 +110,7 @@ def _cast(values: pa.Array, column: Field, wanted: pa.DataType) -> pa.Array:
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The values without an encoding or a label of Arrow's own."""
+    """The values without Arrow's encodings and extension types."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_dictionary(values.type):
@@ -164,7 +164,7 @@ def _check_kinds(given: pa.DataType, wanted: pa.DataType, place: str) -> None:
     """Refuse types that have nothing in common, from the types alone.
 
     Raises:
-        ValueError: says which and where.
+        ValueError: the types have nothing in common.
     """
     if given == wanted or pa.types.is_null(given):
         return
@@ -172,12 +172,12 @@ def _check_kinds(given: pa.DataType, wanted: pa.DataType, place: str) -> None:
         given = given.storage_type
     have, want = _kind(given), _kind(wanted)
     where = f" in {place.lstrip('.')}" if place else ""
-    # A text is the one way to write a decimal exactly where there are no decimals, as in JSON.
+    # A decimal may come as a text, because that is the only exact way in formats without decimals, such as JSON.
     decimal = have == "text" and pa.types.is_decimal(wanted)
     if have != want and not decimal and (have, want) not in _KINDS_THAT_MEET:
-        raise ValueError(f"a {have} is no {want}{where}")
+        raise ValueError(f"a {have} is not a {want}{where}")
     if have == want == "moment" and given.tz is not None and wanted.tz is None:
-        # Which clock the time is to be read from is not for us to choose.
+        # The user has to choose the time zone in which the local time is computed.
         raise ValueError(
             f"a moment with a time zone in a TIMESTAMP without one{where}: take the zone off, or use TIMESTAMP_LTZ"
         )
@@ -202,7 +202,7 @@ def _check_members(given: pa.StructType, wanted: pa.StructType, place: str) -> N
 
 
 def _check_kept(given: pa.Array, found: pa.Array) -> None:
-    """Refuse what Arrow's own checks let through: digits of a decimal, hours of a date, numbers beyond a FLOAT.
+    """Refuse losses that Arrow does not check: digits of a decimal, hours of a date, numbers too large for a FLOAT.
 
     Raises:
         ValueError: a value lost something.
@@ -212,7 +212,7 @@ def _check_kept(given: pa.Array, found: pa.Array) -> None:
         return
     have, want = given.type, found.type
     if pa.types.is_struct(want):
-        # Flat members are null where their row is, so that both sides agree there.
+        # `flatten` makes members null where their row is null, so both sides agree there.
         before, after = given.flatten(), found.flatten()
         for index, field in enumerate(have):
             _check_kept(before[index], after[want.get_field_index(field.name)])
@@ -238,10 +238,10 @@ def _check_kept(given: pa.Array, found: pa.Array) -> None:
 
 
 def _check(values: pa.Array, dtype: DataType, place: str) -> None:
-    """What the type of the table asks beyond its Arrow type, at every depth; nulls of the column itself are fine here.
+    """Check what the table's type requires beyond its Arrow type, at every depth; nulls of the column itself are fine.
 
     Raises:
-        InvalidInputError: names the member.
+        InvalidInputError: a value does not fit; the error names the member.
     """
     _check_leaf(values, dtype, place)
     for inner, inner_type, inner_place in _members(values, dtype, place):
@@ -256,7 +256,7 @@ def _check(values: pa.Array, dtype: DataType, place: str) -> None:
 
 
 def _members(values: pa.Array, dtype: DataType, place: str) -> Iterator[tuple[pa.Array, DataType, str]]:
-    """What the values of a nested type hold, those of nulls left out."""
+    """The inner values of a nested type, without those of nulls."""
     if isinstance(dtype, RowType):
         for field, inner in zip(dtype.fields, values.drop_null().flatten(), strict=True):
             yield inner, field.type, f"{place}.{field.name}"
@@ -284,7 +284,7 @@ def _check_leaf(values: pa.Array, dtype: DataType, place: str) -> None:
 
 
 def _check_valid(values: pa.Array, dtype: DataType, place: str) -> None:
-    """Bytes that are no UTF-8, times outside a day: Arrow knows, if it is asked."""
+    """Refuse texts that are not UTF-8 and times outside a day; Arrow checks that only in a full validation."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as cause:
@@ -326,11 +326,11 @@ def _check_range(numbers: pa.Array, bounds: tuple[int, int], values: pa.Array, d
     if low is not None and (low < bounds[0] or high > bounds[1]):
         unit = "days" if dtype.root is Root.DATE else values.type.unit
         wrong = low if low < bounds[0] else high
-        raise unfit(place, dtype, f"{wrong} {unit} since 1970 lie outside the years 0000 to 9999")
+        raise unfit(place, dtype, f"{wrong} {unit} since 1970 are outside the years 0000 to 9999")
 
 
 def _check_keys(values: pa.Array, dtype: MapType, place: str) -> None:
-    """A map that has a key twice is read as another map by every reader that keeps one of the two."""
+    """Refuse a map that has a key twice: readers that keep only one of the two would return another map."""
     whole = compact(values.drop_null())
     keys, _ = map_children(whole)
     sizes = np.diff(whole.offsets.to_numpy())

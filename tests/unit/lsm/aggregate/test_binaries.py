@@ -11,7 +11,8 @@ import pytest
 
 from tidelake.errors import FormatError, UnsupportedError
 from tidelake.lsm.aggregate import aggregate_for
-from tidelake.spec.types import BYTES
+from tidelake.options import TableOptions
+from tidelake.spec.types.data_types import BYTES
 
 NAMES = ["rbm32", "rbm64", "hll_sketch", "theta_sketch"]
 
@@ -33,7 +34,7 @@ UNION = (
 
 
 def united(name: str, one: bytes | None, other: bytes | None) -> bytes | None:
-    function = aggregate_for("c", BYTES, name, {})
+    function = aggregate_for("c", BYTES, name, TableOptions())
     result: bytes | None = function.merge(pa.array([one], pa.binary()), pa.array([other], pa.binary()))[0].as_py()
     return result
 

@@ -21,8 +21,9 @@ from tidelake.lsm.engine import KIND, SEQUENCE
 from tidelake.lsm.engines.build import MergeOptions, engine_for
 from tidelake.lsm.kernel import MergePlan, Piece, merge
 from tidelake.lsm.keys import KeyCodec
-from tidelake.spec.schema import Schema, new_schema
-from tidelake.spec.type_codec import parse_type
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import Schema, new_schema
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing.aggregate import frozen_value
 from tidelake.testing.merge import SlowMerge, Version
 
@@ -182,8 +183,8 @@ def merged(schema: Schema, options: Mapping[str, str], versions: list[list[Versi
         columns |= {SEQUENCE: pa.array([v[0] for v in fed], pa.int64()), KIND: pa.array([v[1] for v in fed], pa.int8())}
         runs.append(iter([Piece(pa.table(columns), age=age)]))
     codec = KeyCodec(("k",), (pa.int32(),))
-    engine = engine_for(schema, options)
-    plan = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.descending, ordered=True)
+    engine = engine_for(schema, TableOptions(options))
+    plan = MergePlan(codec, engine, sequence=chosen.sequence, descending=chosen.is_descending, ordered=True)
     found = pa.concat_tables(list(merge(runs, plan)))
     found.validate(full=True)
     return {name: found.column(name).to_pylist() for name in found.column_names}
@@ -235,7 +236,7 @@ def test_a_function_accepts_the_types_it_is_said_to_accept(name: str) -> None:
 
     def accepts(dtype: str) -> bool:
         try:
-            aggregate_for("c", parse_type(dtype), name, settings)
+            aggregate_for("c", parse_type(dtype), name, TableOptions(settings))
         except InvalidInputError:
             return False
         return True
@@ -307,7 +308,7 @@ SKETCHES = {
 def test_a_sketch_united_with_itself_stays_what_it_is(name: str, engine: str) -> None:
     chosen, kinds = ENGINES[engine]
     raw = pa.array([SKETCHES[name]], pa.binary())
-    value = aggregate_for("c", parse_type("BYTES"), name, {}).merge(raw, raw)[0].as_py()
+    value = aggregate_for("c", parse_type("BYTES"), name, TableOptions()).merge(raw, raw)[0].as_py()
     schema, options = table_schema(chosen | {"fields.c.aggregate-function": name}, {"c": "BYTES"})
     versions: list[list[Version]] = [
         [

@@ -12,8 +12,9 @@ import pytest
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.lsm.aggregate import Aggregate, aggregate_for
-from tidelake.spec.arrow_types import to_arrow
-from tidelake.spec.type_codec import parse_type
+from tidelake.options import TableOptions
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.type_codec import parse_type
 
 NAN, INF = math.nan, math.inf
 TABLE = "ARRAY<ROW<k INT, s INT, v STRING>>"
@@ -22,7 +23,7 @@ TIMED = "MAP<STRING, ROW<v INT, t STRING>>"
 
 def function(name: str, dtype: str, **settings: str) -> Aggregate:
     options = {f"fields.c.{key.replace('_', '-')}": value for key, value in settings.items()}
-    return aggregate_for("c", parse_type(dtype), name, options)
+    return aggregate_for("c", parse_type(dtype), name, TableOptions(options))
 
 
 def fold(name: str, dtype: str, versions: list[Any], **settings: str) -> Any:

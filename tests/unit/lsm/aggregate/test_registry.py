@@ -6,9 +6,10 @@ import pytest
 
 from tidelake.errors import InvalidInputError
 from tidelake.lsm.aggregate import FUNCTION_NAMES, aggregate_for, column_functions
-from tidelake.spec.schema import Schema
-from tidelake.spec.type_codec import parse_type
-from tidelake.spec.types import INT, Field
+from tidelake.options import TableOptions
+from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import INT, Field
+from tidelake.spec.types.type_codec import parse_type
 
 TABLE = "ARRAY<ROW<k INT, s ARRAY<INT>, v STRING>>"
 
@@ -25,7 +26,7 @@ def test_each_column_gets_its_function() -> None:
         "fields.default-aggregate-function": "max",
         "fields.b.ignore-retract": "true",
     }
-    functions = column_functions(schema("k", "a", "b", "s"), options)
+    functions = column_functions(schema("k", "a", "b", "s"), TableOptions(options))
     assert [(name, each.name) for name, each in functions.items()] == [
         ("k", "primary-key"),
         ("a", "sum"),
@@ -36,7 +37,7 @@ def test_each_column_gets_its_function() -> None:
 
 
 def test_a_column_without_a_wish_keeps_its_last_value_that_is_not_null() -> None:
-    assert column_functions(schema("k", "a"), {})["a"].name == "last_non_null_value"
+    assert column_functions(schema("k", "a"), TableOptions())["a"].name == "last_non_null_value"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_column_without_a_wish_keeps_its_last_value_that_is_not_null() -> None
 )
 def test_a_type_that_does_not_fit_is_refused_with_those_that_do(name: str, dtype: str, accepted: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        aggregate_for("price", parse_type(dtype), name, {})
+        aggregate_for("price", parse_type(dtype), name, TableOptions())
     assert caught.value.facts["column"] == "price"
     assert caught.value.facts["function"] == name
     assert accepted in str(caught.value.hint)
@@ -68,9 +69,9 @@ def test_a_type_that_does_not_fit_is_refused_with_those_that_do(name: str, dtype
 @pytest.mark.parametrize(
     ("name", "dtype", "settings", "message"),
     [
-        ("nested_update", TABLE, {"nested-key": "z"}, "does not name members"),
-        ("nested_update", TABLE, {"nested-key": ""}, "does not name members"),
-        ("nested_update", TABLE, {"nested-key": "k,k"}, "does not name members"),
+        ("nested_update", TABLE, {"nested-key": "z"}, "must name members"),
+        ("nested_update", TABLE, {"nested-key": ""}, "must name members"),
+        ("nested_update", TABLE, {"nested-key": "k,k"}, "must name members"),
         ("nested_update", TABLE, {"nested-sequence-field": "k"}, "needs a nested key"),
         ("nested_update", TABLE, {"nested-key-null-strategy": "ignore"}, "needs a nested key"),
         ("nested_update", TABLE, {"nested-key": "k", "nested-sequence-field": "s"}, "has no order"),
@@ -85,18 +86,20 @@ def test_a_type_that_does_not_fit_is_refused_with_those_that_do(name: str, dtype
 )
 def test_a_wrong_setting_is_refused(name: str, dtype: str, settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        aggregate_for("c", parse_type(dtype), name, {f"fields.c.{key}": value for key, value in settings.items()})
+        aggregate_for(
+            "c", parse_type(dtype), name, TableOptions({f"fields.c.{key}": value for key, value in settings.items()})
+        )
 
 
 def test_an_unknown_function_gets_a_guess() -> None:
     with pytest.raises(InvalidInputError, match="last_non_null_value"):
-        aggregate_for("c", INT, "last_nonnull_value", {})
+        aggregate_for("c", INT, "last_nonnull_value", TableOptions())
     with pytest.raises(InvalidInputError, match="sum"):
-        aggregate_for("c", INT, "qqqqqqq", {})
+        aggregate_for("c", INT, "qqqqqqq", TableOptions())
 
 
 def test_names_of_members_are_trimmed() -> None:
-    made = aggregate_for("c", parse_type(TABLE), "nested_update", {"fields.c.nested-key": " k , v "})
+    made = aggregate_for("c", parse_type(TABLE), "nested_update", TableOptions({"fields.c.nested-key": " k , v "}))
     assert made.name == "nested_update"
 
 

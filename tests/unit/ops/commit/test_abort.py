@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kit.small_tables import committer, compaction, file, message, names, new_table, vectors
 from tidelake.errors import FormatError
 from tidelake.ops.commit.abort import plan_abort, referenced_names
 from tidelake.ops.commit.messages import Committable
+from tidelake.spec.documents.progress import CommitProgress
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.progress import Progress
-from unit.ops.kit import committer, compaction, file, message, names, new_table, vectors
 
 
 def path_of(partition: bytes, bucket: int, name: str) -> str:
@@ -80,7 +80,7 @@ def test_another_identifier_of_the_same_user_may_be_aborted(table):
 
 def test_a_commit_that_was_about_to_be_published_leaves_its_files(table):
     user = committer(table)
-    table.store.progress.write(Progress(user="u", pending=5, after=0))
+    table.store.progress.write(CommitProgress(user="u", pending=5, after=0))
     assert user.abort([message("a")], identifier=5).reason is not None
     assert user.abort([message("a")]).reason is not None
     assert table.store.env.io.exists("dt=d1/bucket-0/a")

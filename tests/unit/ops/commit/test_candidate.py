@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
+from kit.small_tables import file, row
 from tidelake.errors import InternalError
 from tidelake.ops.commit.candidate import (
     INVARIANTS,
     Candidate,
+    Header,
     ListFile,
+    Lists,
     build_snapshot,
     carried_properties,
     check_invariants,
     row_count,
 )
 from tidelake.spec.data_file import SimpleStats
-from tidelake.spec.manifest import ADD, DELETE, empty_entries, entries_table
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.snapshot import CommitKind, Snapshot
-from unit.ops.kit import file, row
+from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.manifests.manifest import ADD, DELETE, empty_entries, entries_table
+from tidelake.spec.manifests.manifest_list import ManifestMeta
 
 DELTA = entries_table(
     [
@@ -33,26 +35,27 @@ DELTA = entries_table(
 
 
 def built(previous: Snapshot | None = None, **given: Any) -> Snapshot:
-    fields: dict[str, Any] = {
+    header: dict[str, Any] = {
         "uuid": "x",
         "schema_id": 3,
         "kind": CommitKind.APPEND,
         "user": "u",
         "identifier": 7,
         "time_ms": 100,
-        "base": ListFile("base", 10),
-        "delta_list": ListFile("delta", 11),
-        "changelog_list": None,
-        "index_manifest": None,
-        "delta": DELTA,
-        "changelog": empty_entries(),
         "watermark": None,
         "properties": {},
         "statistics": None,
         "operation": None,
-        **given,
     }
-    return build_snapshot(previous, **fields)
+    lists = Lists(
+        base=ListFile("base", 10),
+        delta=ListFile("delta", 11),
+        changelog=given.pop("changelog_list", None),
+        index_manifest=given.pop("index_manifest", None),
+    )
+    delta, changelog = given.pop("delta", DELTA), given.pop("changelog", empty_entries())
+    assert given.keys() <= header.keys()
+    return build_snapshot(previous, Header(**{**header, **given}), lists, delta=delta, changelog=changelog)
 
 
 def test_the_first_snapshot_counts_its_own_rows():

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from kit.small_tables import compaction, file, message, ranged, row, vectors
 from tidelake.errors import InvalidInputError
-from tidelake.ops.commit.changes import NO_CHANGES, drop_file_stats, split_messages, upgrade_levels
+from tidelake.ops.commit.changes import NO_CHANGES, drop_stats_of_deleted_files, split_messages, upgrade_levels
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.spec.data_file import EMPTY_ROW, SimpleStats
-from tidelake.spec.index_manifest import HASH, IndexFile
-from tidelake.spec.manifest import ADD, DELETE, entries_table
-from tidelake.spec.types import INT
-from unit.ops.kit import compaction, file, message, ranged, row, vectors
+from tidelake.spec.manifests.index_manifest import HASH, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, entries_table
+from tidelake.spec.types.data_types import INT
 
 
 def facts(table) -> list[tuple[int, str]]:
@@ -118,7 +118,7 @@ def test_a_hostile_index_file_is_refused(name):
 def test_statistics_leave_deletions_and_stay_with_additions():
     full = file("a", value_stats=SimpleStats(b"lo", b"hi", (1,)), value_stats_cols=("v",))
     table = entries_table([(ADD, row("d1"), 0, 1, full), (DELETE, row("d1"), 0, 1, replace(full, file_name="b"))])
-    dropped = drop_file_stats(table)
+    dropped = drop_stats_of_deleted_files(table)
     assert dropped["value_stats_min"].to_pylist() == [b"lo", EMPTY_ROW]
     assert dropped["value_stats_null_counts"].to_pylist() == [[1], []]
     assert dropped["value_stats_cols"].to_pylist() == [["v"], []]

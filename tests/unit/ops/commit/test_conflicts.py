@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kit.small_tables import compaction, file, index_entry, message, ranged, row, vectors
 from tidelake.errors import CommitConflictError
 from tidelake.ops.commit.changes import Changes, IndexChange, split_messages
 from tidelake.ops.commit.conflicts import (
@@ -15,10 +16,9 @@ from tidelake.ops.commit.conflicts import (
     combine_index,
     discard_duplicates,
 )
-from tidelake.spec.index_manifest import HASH, IndexFile
-from tidelake.spec.manifest import ADD, DELETE, empty_entries, entries_table
-from tidelake.spec.types import INT
-from unit.ops.kit import compaction, file, index_entry, message, ranged, row, vectors
+from tidelake.spec.manifests.index_manifest import HASH, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, empty_entries, entries_table
+from tidelake.spec.types.data_types import INT
 
 CONTEXT = Context(
     base_user="them",

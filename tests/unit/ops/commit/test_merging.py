@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tidelake.ops.commit.merging import Merged, full_is_due, must_change, plan_minor, run_merge
+from kit.small_tables import row
+from tidelake.ops.commit.manifest_merge import Merged, full_is_due, must_change, plan_minor, run_merge
 from tidelake.ops.commit.options import ManifestOptions
 from tidelake.spec.data_file import DataFile, SimpleStats
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.manifest import ADD, DELETE, entries_table
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.types import STRING
+from tidelake.spec.manifests.manifest import ADD, DELETE, entries_table
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.types.data_types import STRING
 from tidelake.store.manifests import ManifestNames, ManifestStore
 from tidelake.testing import MemoryFileIO, TracingFileIO
-from unit.ops.kit import row
 
 OPTIONS = ManifestOptions.parse({"manifest.target-file-size": "100 b", "manifest.merge-min-count": "3"})
 

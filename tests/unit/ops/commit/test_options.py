@@ -6,6 +6,7 @@ import pytest
 
 from tidelake.errors import InvalidInputError
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_options
+from tidelake.options import TableOptions
 
 
 def retry(**options: str):
@@ -72,9 +73,11 @@ def test_the_old_spelling_of_write_only_is_understood():
 )
 def test_a_value_that_no_commit_could_use_is_refused_by_name(key, value):
     with pytest.raises(InvalidInputError) as caught:
-        check_options({key: value})
+        check_options(TableOptions({key: value}))
     assert value in str(caught.value)
 
 
 def test_good_values_and_foreign_keys_pass():
-    check_options({"bucket": "4", "manifest.compression": "snappy", "data-file.path-directory": "a/b", "x": "\x00"})
+    check_options(
+        TableOptions({"bucket": "4", "manifest.compression": "snappy", "data-file.path-directory": "a/b", "x": "\x00"})
+    )

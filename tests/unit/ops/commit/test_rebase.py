@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from kit.small_tables import committer, message, names, new_table, other_handle, ranged, row
 from tidelake.errors import CommitConflictError
 from tidelake.ops.commit.messages import CommitMessage, Committable
 from tidelake.ops.commit.rebase import Bucket, rebase_messages
-from unit.ops.kit import committer, message, names, new_table, other_handle, ranged, row
 
 
 class FakeRebaser:

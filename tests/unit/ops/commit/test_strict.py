@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kit.small_tables import compaction, file, message, new_table, vectors
 from tidelake.errors import CommitConflictError, NotFoundError
 from tidelake.ops.commit.changes import split_messages
 from tidelake.ops.commit.strict import check_strict
-from tidelake.spec.snapshot import CommitKind
-from unit.ops.kit import compaction, file, message, new_table, vectors
+from tidelake.spec.documents.snapshot import CommitKind
 
 
 @pytest.fixture

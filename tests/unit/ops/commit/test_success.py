@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kit.small_tables import message, new_table
 from tidelake.errors import InvalidInputError
 from tidelake.ops.commit.success import mark_done
+from tidelake.spec.documents.success import Success, success_from_json
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.success import Success, success_from_json
 from tidelake.testing import FakeClock, MemoryFileIO
-from unit.ops.kit import message, new_table
 
 
 def read(io, path) -> Success:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tidelake.catalog.filesystem import Lake
+from kit.small_tables import committer, compaction, file, message, names, new_table, other_handle, with_foreign_options
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -21,13 +23,12 @@ from tidelake.io.env import Env
 from tidelake.io.fileio import Exists
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import Committable
-from tidelake.ops.commit.publish import FileSystemPublisher
 from tidelake.ops.commit.safety import require_exclusive_create
-from tidelake.spec.avro import parse_container
-from tidelake.spec.snapshot import Snapshot
+from tidelake.options import TableOptions
+from tidelake.spec.avro.container import parse_container
+from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.table import Table
 from tidelake.testing import FakeClock
-from unit.ops.kit import committer, compaction, file, message, names, new_table, other_handle, with_foreign_options
 
 Act = Callable[[], object]
 
@@ -51,14 +52,14 @@ def put(table: Table, *file_names: str) -> None:
 
 @pytest.fixture
 def lake() -> Lake:
-    return Lake(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1)))
+    return Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(1_000), SeededIds(1))))
 
 
 def test_a_handle_of_a_dropped_table_does_not_bring_its_folder_back_to_life(lake):
     lake.create_table("db.t", {"id": "INT"})
     handle = lake.table("db.t")
     lake.drop_table("db.t")
-    with pytest.raises(NotFoundError, match="no schema any more"):
+    with pytest.raises(NotFoundError, match="was dropped after it was opened"):
         handle.write([{"id": 1}])
     assert not handle.store.snapshots.exists(1)
     assert lake.create_table("db.t", {"x": "STRING"}).to_arrow().num_rows == 0
@@ -118,14 +119,14 @@ class Interrupted:
         if self.before is not None:
             act, self.before = self.before, None
             act()
-        outcome = FileSystemPublisher(self.table.store.snapshots).publish(candidate)
+        outcome = self.table.store.publisher.publish(candidate)
         if self.lost:
             self.lost -= 1
             raise CommitUnknownError("answer was lost", snapshot_id=candidate.id)
         return outcome
 
     def left_nothing(self, candidate: Snapshot) -> bool:
-        return FileSystemPublisher(self.table.store.snapshots).left_nothing(candidate)
+        return self.table.store.publisher.left_nothing(candidate)
 
 
 def test_a_batch_commit_repeated_after_a_lost_answer_does_not_double_the_rows():
@@ -134,7 +135,7 @@ def test_a_batch_commit_repeated_after_a_lost_answer_does_not_double_the_rows():
     commit = committer(table, publisher=Interrupted(table, lost=1))
     with pytest.raises(CommitUnknownError):
         commit.commit(batch(message("a")))
-    with pytest.raises(CommitConflictError, match="already there"):
+    with pytest.raises(CommitConflictError, match="already exists"):
         commit.commit(batch(message("a")))
     assert names(table) == ["a", "x"]
     commit.commit(batch(message("b")))
@@ -154,7 +155,7 @@ def test_a_numbered_commit_does_not_guess_when_the_snapshots_that_would_tell_hav
             successor.store.env.io.delete(successor.store.layout.snapshot_path(snapshot_id))
 
     sleeper = committer(table, "job", publisher=Interrupted(table, before=meanwhile))
-    with pytest.raises(CommitUnknownError, match="expired meanwhile"):
+    with pytest.raises(CommitUnknownError, match="snapshots expired"):
         sleeper.commit(numbered(2, message("again")))
     assert committer(table, "job").commit(numbered(2, message("again"))).repeated
     assert names(table) == ["a", "b", "c"]
@@ -321,10 +322,10 @@ class Flatterer(MemoryFileIO):
 def test_a_storage_without_exclusive_creation_is_refused_unless_someone_vouches_for_it():
     env = Env(Flatterer(), FakeClock(1_000), SeededIds(1))
     with pytest.raises(StorageError) as caught:
-        Lake(env).create_table("db.t", {"id": "INT"})
+        Lake(FileSystemCatalog(env)).create_table("db.t", {"id": "INT"})
     assert caught.value.code == "no-exclusive-create"
     assert "unsafe.commit" in caught.value.hint
-    table = Lake(env).create_table("db.t", {"id": "INT"}, options={"unsafe.commit": True})
+    table = Lake(FileSystemCatalog(env)).create_table("db.t", {"id": "INT"}, options={"unsafe.commit": True})
     table.write([{"id": 1}])
     with pytest.raises(StorageError):
         table.alter(unset_options=["unsafe.commit"]).write([{"id": 2}])
@@ -334,9 +335,9 @@ def test_a_storage_without_exclusive_creation_is_refused_unless_someone_vouches_
 
 def test_the_storage_itself_or_a_publisher_may_vouch_for_commits():
     io = Flatterer()
-    require_exclusive_create(Env(io, unsafe_commit=True), {})
-    require_exclusive_create(Env(io), {}, publisher=Interrupted(new_table()))
+    require_exclusive_create(Env(io, unsafe_commit=True), TableOptions())
+    require_exclusive_create(Env(io), TableOptions(), publisher=Interrupted(new_table()))
     with pytest.raises(StorageError):
-        require_exclusive_create(Env(io), {"unsafe.commit": "false"})
+        require_exclusive_create(Env(io), TableOptions({"unsafe.commit": "false"}))
     with pytest.raises(InvalidInputError):
-        require_exclusive_create(Env(io), {"unsafe.commit": "perhaps"})
+        require_exclusive_create(Env(io), TableOptions({"unsafe.commit": "perhaps"}))

@@ -8,20 +8,21 @@ from dataclasses import replace
 import pytest
 
 import tidelake as tl
-from tidelake.catalog.filesystem import Lake
+from kit.small_tables import committer, file, key, message, names, new_table
+from kit.verb_samples import table as sample_table
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.io import MemoryFileIO
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import Committable
-from tidelake.spec.tag import Tag, tag_to_json
+from tidelake.spec.documents.tag import Tag, tag_to_json
 from tidelake.testing import FakeClock
-from unit.ops.kit import committer, file, key, message, names, new_table
-from unit.ops.samples import table as sample_table
 
 
 @pytest.fixture
 def orders() -> tl.Table:
-    lake = Lake(Env(MemoryFileIO(), FakeClock(86_400_000), SeededIds(1)))
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), FakeClock(86_400_000), SeededIds(1))))
     table = lake.create_table(
         "d.t", {"id": "INT", "d": "DATE", "b": "BYTES", "a": "ARRAY<INT>", "dt": "STRING"}, partition_by=["dt"]
     )

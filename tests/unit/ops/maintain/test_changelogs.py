@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from kit.tables_with_files import add, clock_of, commit, data_names, every_file, new_file, new_table
 from tidelake.errors import CommitConflictError, InvalidInputError
 from tidelake.ops.maintain.changelogs import pick_changelog_end, plan_changelog_expiry, run_changelog_expiry
-from tidelake.ops.maintain.expire import ExpireOptions, Retention
+from tidelake.ops.maintain.expire import Retention
 from tidelake.spec.data_file import FileSource
 from tidelake.table import Table
-from unit.ops.maintain.kit import add, clock_of, commit, data_names, every_file, new_file, new_table
 
 
 def outliving(**options: str) -> Table:
@@ -161,10 +161,10 @@ def test_consumers_hold_changelogs_and_on_demand_nothing_else() -> None:
 def test_a_consumer_that_was_set_back_meanwhile_stops_the_expiry() -> None:
     table = history()
     expire(table)
-    plan = plan_changelog_expiry(table.store, table.paths, table.options, delete_all=True)
+    plan = plan_changelog_expiry(table.context, delete_all=True)
     table.reset_consumer("late", 1)
     with pytest.raises(CommitConflictError):
-        run_changelog_expiry(table.store, plan, ExpireOptions.parse(table.options))
+        run_changelog_expiry(table.context, plan)
     assert table.store.changelogs.ids() == [1, 2, 3]
 
 

@@ -8,16 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tidelake.errors import CommitConflictError, InvalidInputError
-from tidelake.ops.maintain.expire import ExpireOptions, Retention, pick_end, plan_expire, run_expire
-from tidelake.ops.maintain.reachable import dead_files
-from tidelake.spec.data_file import DataFile
-from tidelake.spec.index_manifest import HASH, IndexFile
-from tidelake.spec.manifest import ADD, DELETE, entries_table
-from tidelake.spec.snapshot import CommitKind
-from tidelake.table import load_table
-from tidelake.testing import FaultyFileIO
-from unit.ops.maintain.kit import (
+from kit.tables_with_files import (
     add,
     clock_of,
     commit,
@@ -28,6 +19,15 @@ from unit.ops.maintain.kit import (
     raised,
     replaced,
 )
+from tidelake.errors import CommitConflictError, InvalidInputError
+from tidelake.ops.maintain.expire import Retention, pick_end, plan_expire, run_expire
+from tidelake.ops.maintain.reachable import dead_files
+from tidelake.spec.data_file import DataFile
+from tidelake.spec.documents.snapshot import CommitKind
+from tidelake.spec.manifests.index_manifest import HASH, IndexFile
+from tidelake.spec.manifests.manifest import ADD, DELETE, entries_table
+from tidelake.table import load_table
+from tidelake.testing import FaultyFileIO
 
 MINUTE = 60_000
 
@@ -216,12 +216,12 @@ def test_an_index_that_a_later_snapshot_takes_back_stays(held_by):
         index_manifest=second.index_manifest,
         statistics=second.statistics,
     )
-    table.store.snapshots.publish(back)
+    table.store.publisher.publish(back)
     keep = 2
     if held_by == "tag":
         # Held by the tag alone: newer snapshots go on with the newer index.
         table.create_tag("back", snapshot=6)
-        table.store.snapshots.publish(replace(newest, id=7, uuid="on"))
+        table.store.publisher.publish(replace(newest, id=7, uuid="on"))
         keep = 1
     done = table.expire_snapshots(retain_max=keep, retain_min=keep)
     assert done.files.paths
@@ -297,12 +297,11 @@ def test_an_expiry_that_was_overtaken_by_a_tag_deletes_nothing():
     old = new_file(table, "a")
     commit(table, new_files=(old,))
     replaced(table, old, "b")
-    options = ExpireOptions()
-    plan = plan_expire(table.store, table.paths, options, retain_max=1, retain_min=1)
+    plan = plan_expire(table.context, retain_max=1, retain_min=1)
     table.create_tag("late", snapshot=1)
     before = every_file(table)
     with pytest.raises(CommitConflictError, match="tags"):
-        run_expire(table.store, plan, options)
+        run_expire(table.context, plan)
     assert every_file(table) == before
 
 
@@ -310,10 +309,10 @@ def test_an_expiry_that_was_overtaken_by_a_consumer_deletes_nothing():
     table = new_table()
     add(table, "a")
     add(table, "b")
-    plan = plan_expire(table.store, table.paths, ExpireOptions(), retain_max=1, retain_min=1)
+    plan = plan_expire(table.context, retain_max=1, retain_min=1)
     table.reset_consumer("me", 1)
     with pytest.raises(CommitConflictError, match="consumers"):
-        run_expire(table.store, plan, ExpireOptions())
+        run_expire(table.context, plan)
     assert ids(table) == [1, 2]
 
 
@@ -322,9 +321,9 @@ def test_a_commit_on_top_does_not_disturb_an_expiry():
     old = new_file(table, "a")
     commit(table, new_files=(old,))
     replaced(table, old, "b")
-    plan = plan_expire(table.store, table.paths, ExpireOptions(), retain_max=1, retain_min=1)
+    plan = plan_expire(table.context, retain_max=1, retain_min=1)
     add(table, "c")
-    assert run_expire(table.store, plan, ExpireOptions()).snapshot_ids == (1,)
+    assert run_expire(table.context, plan).snapshot_ids == (1,)
     assert data_names(table) == {"b", "c"}
 
 

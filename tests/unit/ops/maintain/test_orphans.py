@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import tidelake as tl
+from kit.tables_with_files import DAY_S, add, clock_of, commit, data_names, every_file, new_file, new_table, replaced
 from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.ops.maintain.orphans import plan_orphans, run_orphans
 from tidelake.table import Table
 from tidelake.testing import FakeClock
-from unit.ops.maintain.kit import DAY_S, add, clock_of, commit, data_names, every_file, new_file, new_table, replaced
 
 
 def lived(**options: str) -> Table:
@@ -118,7 +118,7 @@ def test_a_document_that_cannot_be_read_stops_the_work(place):
 @pytest.mark.parametrize("change", ["commit", "tag", "expire"])
 def test_a_table_that_moved_since_the_plan_is_left_alone(change):
     table = lived()
-    plan = plan_orphans(table.store, table.paths, older_than_ms=clock_of(table).now_ms() - 2 * DAY_S * 1_000)
+    plan = plan_orphans(table.context, older_than_ms=clock_of(table).now_ms() - 2 * DAY_S * 1_000)
     if change == "commit":
         # A job that ran for days commits a file that looked like an orphan.
         file = new_file(table, "slow.avro")
@@ -128,8 +128,8 @@ def test_a_table_that_moved_since_the_plan_is_left_alone(change):
     else:
         table.expire_snapshots(retain_max=1, retain_min=1)
     before = every_file(table)
-    with pytest.raises(CommitConflictError, match="moved"):
-        run_orphans(table.store, plan)
+    with pytest.raises(CommitConflictError, match="changed"):
+        run_orphans(table.context, plan)
     assert every_file(table) == before
 
 

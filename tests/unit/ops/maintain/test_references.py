@@ -8,6 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from kit.small_tables import with_foreign_options
+from kit.tables_with_files import add, clock_of, commit, data_names, every_file, new_file, new_table, replaced
 from tidelake.errors import (
     CommitConflictError,
     FormatError,
@@ -15,11 +17,9 @@ from tidelake.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from tidelake.ops.maintain.holders import look, moved
+from tidelake.ops.maintain.holders import find_change, look
 from tidelake.ops.maintain.tags import plan_tag_deletion, run_tag_deletion
-from tidelake.spec.snapshot import snapshot_to_json
-from unit.ops.kit import with_foreign_options
-from unit.ops.maintain.kit import add, clock_of, commit, data_names, every_file, new_file, new_table, replaced
+from tidelake.spec.documents.snapshot import snapshot_to_json
 
 
 def ids(table) -> list[int]:
@@ -155,10 +155,10 @@ def test_deleting_a_tag_that_was_overtaken_deletes_nothing():
     table.create_tag("t")
     replaced(table, old, "b")
     table.expire_snapshots(retain_max=1, retain_min=1)
-    plan = plan_tag_deletion(table.store, table.paths, "t")
+    plan = plan_tag_deletion(table.context, "t")
     table.create_branch("side", tag="t")
     with pytest.raises(CommitConflictError, match="branches"):
-        run_tag_deletion(table.store, plan)
+        run_tag_deletion(table.context, plan)
     assert table.tags() == {"t": 1}
     table.delete_tag("t")
     assert "a" in data_names(table)
@@ -259,7 +259,7 @@ def test_numbered_commits_that_were_rolled_back_can_be_committed_again():
     table.rollback_to(snapshot=1)
     again = table.new_commit("job")
     assert again.filter_committed([1, 2, 3]) == [2, 3]
-    assert table.new_commit("other").filter_committed([8, 9]) == [9]
+    assert table.new_commit("other").filter_committed([8, 9]) == [8, 9]
     commit(table, user="job", identifier=2, new_files=(new_file(table, "f2-again"),))
     assert ids(table) == [1, 2]
     assert sorted(table.files(columns=["file_name"]).column("file_name").to_pylist()) == ["f1", "f2-again"]
@@ -400,18 +400,18 @@ def test_two_looks_tell_what_moved():
     add(table, "b")
     before = look(table.store)
     add(table, "c")
-    assert moved(before, look(table.store)) is None
+    assert find_change(before, look(table.store)) is None
     table.rollback_to(snapshot=1)
-    assert moved(before, look(table.store)) == "snapshots"
+    assert find_change(before, look(table.store)) == "snapshots"
     clock_of(table).advance(1)
     add(table, "d")
-    assert moved(before, look(table.store)) == "snapshots"
+    assert find_change(before, look(table.store)) == "snapshots"
     before = look(table.store)
     table.create_tag("t")
-    assert moved(before, look(table.store)) == "tags"
+    assert find_change(before, look(table.store)) == "tags"
     before = look(table.store)
     table.delete_tag("t")
-    assert moved(before, look(table.store), untagged=["t"]) is None
+    assert find_change(before, look(table.store), untagged=["t"]) is None
     before = look(table.store)
     table.create_branch("side", snapshot=1)
-    assert moved(before, look(table.store)) == "branches"
+    assert find_change(before, look(table.store)) == "branches"

@@ -8,10 +8,10 @@ import pytest
 from tidelake.errors import FormatError, InvalidInputError
 from tidelake.expr import ALWAYS, col
 from tidelake.ops.scan.partitions import EveryPartition, PartitionPredicate, PartitionSet
-from tidelake.spec.binary_row_scalar import encode_row
 from tidelake.spec.data_file import EMPTY_ROW, SimpleStats
-from tidelake.spec.manifest_list import ManifestMeta
-from tidelake.spec.types import INT, STRING
+from tidelake.spec.manifests.manifest_list import ManifestMeta
+from tidelake.spec.rows.binary_row_scalar import encode_row
+from tidelake.spec.types.data_types import INT, STRING
 
 TYPES = (STRING, INT)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from kit.small_tables import compaction, file, message, names, new_table, row
 from tidelake.errors import FormatError
 from tidelake.expr import col
 from tidelake.ops.scan.partitions import PartitionPredicate, PartitionSet
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.layout import TableLayout
-from tidelake.spec.manifest import ADD, DELETE, entries_table
-from tidelake.spec.types import STRING
+from tidelake.spec.manifests.manifest import ADD, DELETE, entries_table
+from tidelake.spec.types.data_types import STRING
 from tidelake.store.manifests import ManifestNames, ManifestStore
 from tidelake.testing import MemoryFileIO, TracingFileIO
-from unit.ops.kit import compaction, file, message, names, new_table, row
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit.small_tables import new_table, row
 from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.split import append_splits, bucket_codes, bucket_splits, pack
 from tidelake.options import Bytes
 from tidelake.spec.data_file import DataFile
-from tidelake.spec.manifest import ADD, empty_entries, entries_table
-from unit.ops.kit import new_table, row
+from tidelake.spec.manifests.manifest import ADD, empty_entries, entries_table
 
 PATHS = new_table(keyed=True).paths
 

@@ -1,0 +1,205 @@
+"""Commands that delete what is old or wrong: expire, orphans, rollback; and check, which changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+import tidelake
+from tidelake.cli.place import (
+    CommonOptions,
+    Proposal,
+    confirm_proposal,
+    example,
+    name_for_command,
+    open_named,
+    pass_common_options,
+    with_common_options,
+    with_consent,
+)
+from tidelake.notebook import pluralize
+
+if TYPE_CHECKING:
+    from tidelake.table import Table
+
+_SHOWN = 20
+"""Names that a plan lists for people; JSON has all."""
+
+
+@click.command(epilog=example("-w lake expire shop.users --older-than '7 d' --retain-min 10 --plan"))
+@click.argument("table", required=False)
+@click.option("--older-than", help="A local time or an age: '2026-11-15 12:00:00', '7 d'.")
+@click.option("--retain-min", type=int, help="Keep at least so many of the newest snapshots.")
+@click.option("--retain-max", type=int, help="Keep at most so many snapshots, however new they are.")
+@click.option("--max-deletes", type=int, help="Expire at most so many snapshots.")
+@click.option("--changelogs", is_flag=True, help="Expire changelogs that outlived their snapshots instead.")
+@with_consent
+@with_common_options
+@pass_common_options
+def expire(
+    common: CommonOptions,
+    table: str | None,
+    older_than: str | None,
+    retain_min: int | None,
+    retain_max: int | None,
+    max_deletes: int | None,
+    changelogs: bool,
+    plan_only: bool,
+    yes: bool,
+) -> None:
+    """Expire old snapshots, and delete the files that only they use.
+
+    Limits that are not given come from the table's options (snapshot.num-retained.*, snapshot.time-retained). What
+    tags, branches and consumers need is kept. With --changelogs, changelogs expire that outlived their snapshots.
+    """
+    from tidelake.cli.output import print_json, progress_bar, say
+    from tidelake.ops.maintain.changelogs import ChangelogPlan
+    from tidelake.ops.maintain.expire import ExpirePlan
+
+    handle = open_named(common, table)
+
+    def run(*, only_plan: bool) -> object:
+        verb = handle.expire_changelogs if changelogs else handle.expire_snapshots
+        return verb(older_than, retain_max, retain_min, max_deletes, plan_only=only_plan)
+
+    plan = run(only_plan=True)
+    assert isinstance(plan, ExpirePlan | ChangelogPlan)
+    ids = plan.changelog_ids if isinstance(plan, ChangelogPlan) else plan.snapshot_ids
+    files = {
+        "data_files": len(plan.files.data),
+        "changelog_files": len(plan.files.changelog),
+        "metadata_files": len(plan.files.metadata),
+    }
+    proposal = Proposal(
+        {"table": handle.name, "changelog_ids" if changelogs else "snapshot_ids": list(ids), **files},
+        f"expires {plan}"
+        if ids
+        else "no changelog to expire"
+        if changelogs
+        else "nothing to expire" + _why_none(handle),
+        "this cannot be undone; tag what must stay readable first",
+        empty=not ids,
+    )
+    if not confirm_proposal(common, proposal, question="expire them?", plan_only=plan_only, yes=yes):
+        return
+    with progress_bar("expiring"):
+        done = run(only_plan=False)
+    if common.as_json:
+        left = getattr(done, "left", ())
+        print_json({**proposal.facts, "left": list(left), "done": True})
+    else:
+        say(str(done))
+
+
+def _why_none(handle: Table) -> str:
+    """What keeps snapshots if no limit is given."""
+    kept = handle.options.get("snapshot.num-retained.min", "10")
+    time = handle.options.get("snapshot.time-retained", "1 h")
+    return f"; the newest {kept} are kept, and those of the last {time}: change that with --retain-min and --older-than"
+
+
+@click.command(epilog=example("-w lake orphans shop.users --older-than '3 d'"))
+@click.argument("table", required=False)
+@click.option("--older-than", default="1 d", show_default=True, help="A local time or an age; at least a day.")
+@with_consent
+@with_common_options
+@pass_common_options
+def orphans(common: CommonOptions, table: str | None, older_than: str, plan_only: bool, yes: bool) -> None:
+    """Delete files that no snapshot, changelog or tag refers to."""
+    from tidelake.cli.output import note, print_json, progress_bar, say
+
+    handle = open_named(common, table)
+    with progress_bar("looking"):
+        plan = handle.remove_orphans(older_than)
+    listed = not common.as_json and bool(plan.paths)
+    for path in plan.paths[:_SHOWN] if listed and not yes else ():
+        note(f"  {path}")
+    if listed and not yes and len(plan.paths) > _SHOWN:
+        note(f"  … and {len(plan.paths) - _SHOWN:,} more")
+    proposal = Proposal(
+        {"table": handle.name, "files": len(plan.paths), "bytes": plan.size, "paths": list(plan.paths)},
+        f"deletes {pluralize(len(plan.paths), 'file')} of {plan.size:,} bytes that nothing refers to"
+        if plan.paths
+        else f"no orphan is older than {older_than}",
+        "this cannot be undone; after a rollback they are the only copy of what was rolled back",
+        empty=not plan.paths,
+    )
+    if not confirm_proposal(common, proposal, question="delete them?", plan_only=plan_only, yes=yes):
+        return
+    with progress_bar("deleting"):
+        done = handle.remove_orphans(older_than, plan_only=False)
+    if common.as_json:
+        facts = {"files": len(done.paths), "bytes": done.size, "left": list(done.left)}
+        print_json({"table": handle.name, **facts, "done": True})
+        return
+    say(f"deleted {pluralize(len(done.paths) - len(done.left), 'file')}")
+    if done.left:
+        note(f"the storage kept {pluralize(len(done.left), 'file')}; try again later")
+
+
+@click.command(epilog=example("-w lake rollback shop.users --to 12 --plan"))
+@click.argument("table", required=False)
+@click.option("--to", "--snapshot", "snapshot", type=int, help="The snapshot that becomes the newest.")
+@click.option("--tag", help="The tag whose snapshot becomes the newest.")
+@click.option("--timestamp", help="The newest snapshot that is not later than this (local time).")
+@with_consent
+@with_common_options
+@pass_common_options
+def rollback(
+    common: CommonOptions,
+    table: str | None,
+    snapshot: int | None,
+    tag: str | None,
+    timestamp: str | None,
+    plan_only: bool,
+    yes: bool,
+) -> None:
+    """Go back to an older snapshot: newer snapshots and their tags are removed. Stop all writers first."""
+    from tidelake.cli.output import print_json, say
+
+    if [snapshot, tag, timestamp].count(None) != 2:
+        raise tidelake.InvalidInputError(
+            "a rollback needs exactly one target", hint="use --to SNAPSHOT, --tag NAME or --timestamp TIME"
+        )
+    handle = open_named(common, table)
+    plan = handle.rollback_to(snapshot=snapshot, tag=tag, timestamp=timestamp, plan_only=True)
+    gone = plan.snapshot_ids or plan.tags or plan.changelog_ids or plan.restored
+    named, newest = name_for_command(common, handle), max(plan.snapshot_ids, default=0)
+    branch = f"tidelake branch create {named} before-rollback --at {newest}"
+    proposal = Proposal(
+        {
+            "table": handle.name,
+            "snapshot_id": plan.target.id,
+            "removed_snapshots": list(plan.snapshot_ids),
+            "removed_tags": list(plan.tags),
+            "restored": plan.restored,
+        },
+        str(plan) if gone else f"snapshot {plan.target.id} is the newest already, nothing to do",
+        f"this cannot be undone; to keep a copy of what is there now: {branch}",
+        empty=not gone,
+    )
+    if not confirm_proposal(common, proposal, question="roll back?", plan_only=plan_only, yes=yes):
+        return
+    done = handle.rollback_to(snapshot=snapshot, tag=tag, timestamp=timestamp)
+    if common.as_json:
+        print_json({**proposal.facts, "removed_snapshots": list(done.snapshot_ids), "done": True})
+    else:
+        say(f"the newest snapshot is {done.target.id} now")
+
+
+@click.command(epilog=example("-w lake check shop.users --deep --rows"))
+@click.argument("table", required=False)
+@click.option("--deep", is_flag=True, help="Check every snapshot, not only the newest.")
+@click.option("--rows", is_flag=True, help="Read the rows of the data files too.")
+@with_common_options
+@click.pass_context
+def check(context: click.Context, table: str | None, deep: bool, rows: bool) -> None:
+    """Check every invariant of a table; exit code 2 if one is broken. Changes nothing."""
+    from tidelake.cli.output import show_report
+
+    common = context.ensure_object(CommonOptions)
+    report = open_named(common, table).check(deep=deep, rows=rows)
+    show_report(report, as_json=common.as_json)
+    if not report.ok:
+        context.exit(2)

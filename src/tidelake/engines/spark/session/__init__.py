@@ -1,0 +1,1 @@
+"""Sessions: `start` starts one or uses the running one, `java` finds a Java for it."""

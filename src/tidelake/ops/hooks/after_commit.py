@@ -1,0 +1,69 @@
+"""The hooks of every commit to a table: unless it is write-only, they expire tags, consumers, snapshots and changelogs.
+
+Snapshots expire after tags and consumers, because these hold snapshots; long-lived changelogs come after the snapshots
+that leave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from tidelake.ops.commit.hooks import Hook
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.options import TableShape
+from tidelake.ops.context import TableContext
+from tidelake.ops.maintain.changelogs import plan_changelog_expiry, run_changelog_expiry
+from tidelake.ops.maintain.consumers import run_consumer_expiry
+from tidelake.ops.maintain.expire import ExpireOptions, plan_expire, run_expire
+from tidelake.ops.maintain.tags import TagOptions, run_tag_expiry
+from tidelake.options.capabilities import commit_warnings
+
+__all__ = ["hooks_after_commit"]
+
+
+def hooks_after_commit(context: TableContext, *, expires: bool | None = None) -> tuple[Hook, ...]:
+    """The hooks of a table, in the order in which they run.
+
+    `expires` is what `write-only` says unless it is given: a job that compacts for writers also expires for them.
+
+    Raises:
+        InvalidInputError: an option has a wrong value.
+    """
+    if expires is None:
+        expires = not context.options.of(TableShape).write_only
+    # Functions of the module and not closures: a handle that holds a committer can be pickled.
+    expiry = (
+        Hook("expiring tags", partial(_expire_tags, context)),
+        Hook("expiring consumers", partial(_expire_consumers, context)),
+        Hook("expiring snapshots", partial(_expire_snapshots, context)),
+        Hook("expiring changelogs", partial(_expire_changelogs, context)),
+    )
+    warn = Hook("checking the table options", partial(_warn_of_options, context))
+    return (*expiry, warn) if expires else (warn,)
+
+
+def _expire_tags(context: TableContext, _: CommitResult) -> Iterable[str]:
+    if context.options.of(TagOptions).expire:
+        run_tag_expiry(context, clean_folders=context.options.of(ExpireOptions).clean_folders)
+    return ()
+
+
+def _expire_consumers(context: TableContext, _: CommitResult) -> Iterable[str]:
+    run_consumer_expiry(context)
+    return ()
+
+
+def _expire_snapshots(context: TableContext, _: CommitResult) -> Iterable[str]:
+    done = run_expire(context, plan_expire(context))
+    return [f"committed, but {len(done.left)} expired files were left: {done.reason}"] if done.left else []
+
+
+def _expire_changelogs(context: TableContext, _: CommitResult) -> Iterable[str]:
+    if context.options.of(ExpireOptions).keeps_changelogs_longer:
+        run_changelog_expiry(context, plan_changelog_expiry(context))
+    return ()
+
+
+def _warn_of_options(context: TableContext, _: CommitResult) -> Iterable[str]:
+    return commit_warnings(context.options)

@@ -1,0 +1,12 @@
+"""Paimon's procedures: methods of tables under the names, arguments and result columns of `CALL sys.<name>(...)`.
+
+`lake.call`, `lake.procedures`, `tidelake call` and `docs/procedures.md` are generated from the registry.
+
+Modules:
+    registry     find, list, preview and call procedures
+    procedure    what a procedure is, and the arguments that several share
+    arguments    the kinds of arguments, and how texts and values are parsed
+    compacting   compact, compact_manifest, rescale
+    expiring     expire_snapshots, expire_tags, remove_orphan_files
+    references   tags, branches, consumers and rollback
+"""

@@ -1,0 +1,249 @@
+"""Procedures for tags, branches and consumers, and for rolling back."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidelake.errors import InvalidInputError
+from tidelake.notebook import pluralize
+from tidelake.procedures.arguments import BOOLEAN, INTEGER, MOMENT, NAMES, SPAN, TEXT, Argument, Values
+from tidelake.procedures.procedure import DONE, RESULT, TABLE, Preview, Procedure, Rows, Tables, open_table
+
+# ------------------------------------------------------------------------------------------------ tags
+
+
+def _create_tag(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).create_tag(values["tag"], values["snapshot"], values["time_retained"])
+    return DONE
+
+
+def _rename_tag(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).rename_tag(values["tag"], values["target_tag"])
+    return DONE
+
+
+def _delete_tag(tables: Tables, values: Values) -> Rows:
+    table = open_table(tables, values)
+    for name in values["tag"]:  # all of them exist before the first is deleted
+        table.delete_tag(name, plan_only=True)
+    for name in values["tag"]:
+        table.delete_tag(name)
+    return DONE
+
+
+def _preview_delete_tag(tables: Tables, values: Values) -> Preview:
+    table = open_table(tables, values)
+    plans = [table.delete_tag(name, plan_only=True) for name in values["tag"]]
+    frees = any(plan.files.paths for plan in plans)
+    return Preview(
+        f"deletes from {values['table']} {'; '.join(map(str, plans))}",
+        "this cannot be undone: nothing else keeps one of the snapshots" if frees else "",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ rollback
+
+
+def _rollback(tables: Tables, values: Values) -> Rows:
+    return _run_rollback(tables, values, **_target(values))
+
+
+def _preview_rollback(tables: Tables, values: Values) -> Preview:
+    return _preview(tables, values, **_target(values))
+
+
+def _rollback_to_timestamp(tables: Tables, values: Values) -> Rows:
+    return _run_rollback(tables, values, timestamp=values["timestamp"])
+
+
+def _preview_rollback_to_timestamp(tables: Tables, values: Values) -> Preview:
+    return _preview(tables, values, timestamp=values["timestamp"])
+
+
+def _target(values: Values) -> dict[str, Any]:
+    """The snapshot or the tag to go back to; `version` is either, and digits are a snapshot."""
+    given = {name: values[name] for name in ("version", "snapshot", "tag") if values[name] is not None}
+    if len(given) != 1:
+        raise InvalidInputError(
+            "give exactly one target",
+            procedure="rollback",
+            given=", ".join(given) or "none",
+            hint="give version, snapshot or tag",
+        )
+    name, value = given.popitem()
+    if name != "version":
+        return {name: value}
+    return {"snapshot": int(value)} if value.isdecimal() else {"tag": value}
+
+
+def _run_rollback(tables: Tables, values: Values, **target: Any) -> Rows:
+    table = open_table(tables, values)
+    before = table.latest_snapshot()
+    plan = table.rollback_to(**target)
+    return (
+        {
+            "previous_snapshot_id": None if before is None else before.id,
+            "current_snapshot_id": plan.target.id,
+        },
+    )
+
+
+def _preview(tables: Tables, values: Values, **target: Any) -> Preview:
+    plan = open_table(tables, values).rollback_to(**target, plan_only=True)
+    return Preview(
+        f"rolls {values['table']} {plan}",
+        "to be able to return, create a branch or a tag of the newest snapshot first",
+        is_empty=not (plan.snapshot_ids or plan.tags or plan.changelog_ids or plan.restored),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ branches
+
+
+def _create_branch(tables: Tables, values: Values) -> Rows:
+    table = open_table(tables, values)
+    if not (values["ignoreIfExists"] and values["branch"] in table.branches()):
+        table.create_branch(values["branch"], tag=values["tag"])
+    return DONE
+
+
+def _delete_branch(tables: Tables, values: Values) -> Rows:
+    table = open_table(tables, values)
+    for name in values["branch"]:  # all of them exist before the first is deleted
+        table.branch(name)
+    for name in values["branch"]:
+        table.delete_branch(name)
+    return DONE
+
+
+def _preview_delete_branch(tables: Tables, values: Values) -> Preview:
+    table = open_table(tables, values)
+    counts = {name: table.branch(name).inspect.snapshots().num_rows for name in values["branch"]}
+    listed = ", ".join(f"{name} ({pluralize(count, 'snapshot')})" for name, count in counts.items())
+    return Preview(
+        f"deletes from {values['table']} the branches {listed}",
+        "this cannot be undone; to keep the rows of a branch, call fast_forward first",
+    )
+
+
+def _fast_forward(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).fast_forward(values["branch"])
+    return DONE
+
+
+def _preview_fast_forward(tables: Tables, values: Values) -> Preview:
+    plan = open_table(tables, values).fast_forward(values["branch"], plan_only=True)
+    lost = "what was committed to the table since the branch began is lost" if plan.removed_snapshots else ""
+    return Preview(f"of {values['table']}, {plan}", lost)
+
+
+# ------------------------------------------------------------------------------------------------ consumers
+
+
+def _reset_consumer(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).reset_consumer(values["consumerId"], values["nextSnapshotId"])
+    return DONE
+
+
+_TAG: Final = Argument("tag", TEXT, "The name of the tag.", required=True)
+_BRANCH: Final = Argument("branch", TEXT, "The name of the branch.", required=True)
+_ROLLED_BACK: Final = pa.schema(
+    [pa.field("previous_snapshot_id", pa.int64()), pa.field("current_snapshot_id", pa.int64())]
+)
+
+PROCEDURES: Final = (
+    Procedure(
+        name="create_tag",
+        doc="Name a snapshot, so that it does not expire.",
+        arguments=(
+            TABLE,
+            _TAG,
+            Argument("snapshot", INTEGER, "The snapshot to name; by default the newest."),
+            Argument(
+                "time_retained", SPAN, "How long the tag is kept, such as 90 d; by default as the table's options say."
+            ),
+        ),
+        columns=RESULT,
+        run=_create_tag,
+    ),
+    Procedure(
+        name="rename_tag",
+        doc="Give a tag another name.",
+        arguments=(TABLE, _TAG, Argument("target_tag", TEXT, "The new name.", required=True)),
+        columns=RESULT,
+        run=_rename_tag,
+    ),
+    Procedure(
+        name="delete_tag",
+        doc="Delete tags and the files that only they use.",
+        arguments=(TABLE, Argument("tag", NAMES, "The names of the tags, separated by commas.", required=True)),
+        columns=RESULT,
+        run=_delete_tag,
+        preview=_preview_delete_tag,
+    ),
+    Procedure(
+        name="rollback",
+        doc="Go back to a snapshot: newer snapshots and tags are removed. Stop writers first.",
+        arguments=(
+            TABLE,
+            Argument("version", TEXT, "The id of a snapshot, or the name of a tag."),
+            Argument("snapshot", INTEGER, "The id of a snapshot."),
+            Argument("tag", TEXT, "The name of a tag. Give exactly one of the three."),
+        ),
+        columns=_ROLLED_BACK,
+        run=_rollback,
+        preview=_preview_rollback,
+    ),
+    Procedure(
+        name="rollback_to_timestamp",
+        doc="Go back to the newest snapshot that is not later than a given time. Stop writers first.",
+        arguments=(
+            TABLE,
+            Argument("timestamp", MOMENT, "A local time, or milliseconds since 1970.", required=True),
+        ),
+        columns=_ROLLED_BACK,
+        run=_rollback_to_timestamp,
+        preview=_preview_rollback_to_timestamp,
+    ),
+    Procedure(
+        name="create_branch",
+        doc="Create a branch, empty or with the snapshot of a tag.",
+        arguments=(
+            TABLE,
+            _BRANCH,
+            Argument("tag", TEXT, "Begin with the snapshot of this tag; by default the branch is empty."),
+            Argument("ignoreIfExists", BOOLEAN, "Do nothing if the branch exists, instead of failing.", default=False),
+        ),
+        columns=RESULT,
+        run=_create_branch,
+    ),
+    Procedure(
+        name="delete_branch",
+        doc="Delete branches; files that only they used become orphans.",
+        arguments=(TABLE, Argument("branch", NAMES, "The names of the branches, separated by commas.", required=True)),
+        columns=RESULT,
+        run=_delete_branch,
+        preview=_preview_delete_branch,
+    ),
+    Procedure(
+        name="fast_forward",
+        doc="Replace the table's snapshots with those of a branch, from the branch's first on. Stop writers first.",
+        arguments=(TABLE, _BRANCH),
+        columns=RESULT,
+        run=_fast_forward,
+        preview=_preview_fast_forward,
+    ),
+    Procedure(
+        name="reset_consumer",
+        doc="Set the snapshot that a consumer reads next, or forget the consumer.",
+        arguments=(
+            TABLE,
+            Argument("consumerId", TEXT, "The name of the consumer.", required=True),
+            Argument("nextSnapshotId", INTEGER, "The snapshot to read next; without it the consumer is forgotten."),
+        ),
+        columns=RESULT,
+        run=_reset_consumer,
+    ),
+)

@@ -1,0 +1,269 @@
+"""Each procedure does what the verb of the table does, and answers with its columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidelake as tl
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.io.env import Env
+from tidelake.io.ids import SeededIds
+from tidelake.procedures.registry import PROCEDURES, preview_call
+from tidelake.testing import FakeClock, MemoryFileIO
+
+DAY_MS = 86_400_000
+START_MS = 100 * DAY_MS
+DONE = [{"result": True}]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(START_MS)
+
+
+@pytest.fixture
+def lake(clock: FakeClock) -> tl.Lake:
+    return tl.Lake(FileSystemCatalog(Env(MemoryFileIO(clock=clock), clock, SeededIds(1))))
+
+
+@pytest.fixture
+def table(lake: tl.Lake, clock: FakeClock) -> tl.Table:
+    """A primary-key table with three snapshots, a day apart: `db.t`."""
+    made = lake.create_table(
+        "db.t",
+        {"id": "INT", "dt": "STRING", "v": "INT"},
+        primary_key=["id", "dt"],
+        partition_by=["dt"],
+        options={"bucket": 2},
+    )
+    for v in range(3):
+        made.write([{"id": n, "dt": dt, "v": v} for n in range(4) for dt in ("mon", "tue")])
+        clock.advance(24 * 3600)
+    return made
+
+
+def rows(lake: tl.Lake, name: str, *positional: object, **arguments: object) -> list[dict[str, Any]]:
+    result = lake.call(name, *positional, **arguments)
+    assert result.schema == PROCEDURES[name].columns
+    found: list[dict[str, Any]] = result.to_pylist()
+    return found
+
+
+def files_by_partition(table: tl.Table) -> dict[str, int]:
+    found = table.inspect.partitions()
+    return dict(zip(found.column("partition").to_pylist(), found.column("file_count").to_pylist(), strict=True))
+
+
+def test_compact_takes_every_file_by_default(lake: tl.Lake, table: tl.Table) -> None:
+    before = table.to_arrow(order_by=["dt", "id"])
+    assert rows(lake, "compact", table="db.t") == DONE
+    assert files_by_partition(table) == {"dt=mon": 2, "dt=tue": 2}
+    assert table.to_arrow(order_by=["dt", "id"]).equals(before)
+
+
+def test_compact_keeps_to_partitions_buckets_and_conditions(lake: tl.Lake, table: tl.Table) -> None:
+    many = files_by_partition(table)["dt=mon"]
+    assert rows(lake, "compact", "db.t", "dt=mon") == DONE
+    assert files_by_partition(table) == {"dt=mon": 2, "dt=tue": many}
+    assert rows(lake, "compact", table="db.t", where="dt = 'tue'", buckets="0") == DONE
+    assert 2 < files_by_partition(table)["dt=tue"] < many
+    assert rows(lake, "compact", table="db.t", partitions=[{"dt": "tue"}], partition_idle_time="30 d") == DONE
+    assert files_by_partition(table)["dt=tue"] > 2
+    assert rows(lake, "compact", table="db.t", partitions="dt=tue;dt=__DEFAULT_PARTITION__") == DONE
+    assert files_by_partition(table)["dt=tue"] == 2
+
+
+def test_a_minor_compaction_takes_what_is_due(lake: tl.Lake, table: tl.Table) -> None:
+    before = files_by_partition(table)
+    assert rows(lake, "compact", table="db.t", compact_strategy="minor") == DONE
+    assert files_by_partition(table) == before
+    options = "num-sorted-run.compaction-trigger=2"
+    assert rows(lake, "compact", table="db.t", compact_strategy="minor", options=options) == DONE
+    assert files_by_partition(table) != before
+
+
+@pytest.mark.parametrize("given", [{"order_strategy": "zorder"}, {"order_by": "v"}])
+def test_compact_refuses_to_order_rows(lake: tl.Lake, table: tl.Table, given: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedError, match="not supported") as caught:
+        lake.call("compact", table="db.t", **given)
+    assert caught.value.facts["argument"] in given
+    assert rows(lake, "compact", table="db.t", order_strategy="none") == DONE
+
+
+def test_partitions_are_chosen_once(lake: tl.Lake, table: tl.Table) -> None:
+    for name in ("compact", "rescale"):
+        with pytest.raises(InvalidInputError, match="chosen twice"):
+            lake.call(name, table="db.t", partitions="dt=mon", where="dt = 'mon'")
+        with pytest.raises(InvalidInputError) as caught:
+            lake.call(name, table="db.t", partitions="v=1")
+        assert (caught.value.facts["column"], caught.value.facts["procedure"]) == ("v", name)
+
+
+def test_compact_manifest_merges_all_manifests(lake: tl.Lake, table: tl.Table) -> None:
+    before = table.inspect.manifests().num_rows
+    assert rows(lake, "compact_manifest", table="db.t") == DONE
+    assert table.inspect.manifests().num_rows < before
+    for given in ({"dry_run": True}, {"manifest_sort_enabled": "true"}, {"manifest_sort_partition_field": "dt"}):
+        with pytest.raises(UnsupportedError):
+            lake.call("compact_manifest", table="db.t", **given)
+
+
+def test_rescale_changes_the_buckets_of_partitions(lake: tl.Lake, table: tl.Table) -> None:
+    assert rows(lake, "rescale", "db.t", 3, "dt=mon") == DONE
+    assert buckets(table) == {"dt=mon": 3, "dt=tue": 2}
+    assert rows(lake, "rescale", table="db.t", bucket_num="3", where="dt = 'tue'") == DONE
+    assert buckets(table) == {"dt=mon": 3, "dt=tue": 3}
+
+
+def buckets(table: tl.Table) -> dict[str, int]:
+    found = table.inspect.partitions()
+    return dict(zip(found.column("partition").to_pylist(), found.column("total_buckets").to_pylist(), strict=True))
+
+
+def test_expire_snapshots_counts_what_went(lake: tl.Lake, table: tl.Table) -> None:
+    assert rows(lake, "expire_snapshots", table="db.t") == [{"deleted_snapshots_count": 0}]
+    given = {"retain_min": 1, "older_than": "1 h", "max_deletes": "1"}
+    assert rows(lake, "expire_snapshots", table="db.t", **given) == [{"deleted_snapshots_count": 1}]
+    assert table.store.snapshots.ids() == [2, 3]
+    options = "snapshot.num-retained.min=1,snapshot.num-retained.max=1,snapshot.time-retained=1 h"
+    assert rows(lake, "expire_snapshots", table="db.t", options=options) == [{"deleted_snapshots_count": 1}]
+    assert table.store.snapshots.ids() == [3]
+
+
+def test_tags_are_made_renamed_expired_and_deleted(lake: tl.Lake, table: tl.Table, clock: FakeClock) -> None:
+    assert rows(lake, "create_tag", table="db.t", tag="a", snapshot=1) == DONE
+    assert rows(lake, "create_tag", "db.t", "b") == DONE
+    assert rows(lake, "create_tag", "db.t", "short", 2, "1 h") == DONE
+    assert rows(lake, "rename_tag", table="db.t", tag="b", target_tag="c") == DONE
+    assert table.tags() == {"a": 1, "c": 3, "short": 2}
+    clock.advance(2 * 3600)
+    assert rows(lake, "expire_tags", table="db.t") == [{"expired_tags": "short"}]
+    assert rows(lake, "expire_tags", table="db.t") == []
+    with pytest.raises(NotFoundError) as caught:
+        lake.call("delete_tag", table="db.t", tag="a,gone")
+    assert caught.value.facts["procedure"] == "delete_tag"
+    assert table.tags() == {"a": 1, "c": 3}
+    assert rows(lake, "delete_tag", table="db.t", tag="a, c") == DONE
+    assert table.tags() == {}
+
+
+def test_a_rollback_names_the_snapshots_before_and_after(lake: tl.Lake, table: tl.Table) -> None:
+    lake.call("create_tag", table="db.t", tag="two", snapshot=2)
+    lake.call("create_tag", table="db.t", tag="one", snapshot=1)
+    back = {"previous_snapshot_id": 3, "current_snapshot_id": 3}
+    assert rows(lake, "rollback", table="db.t", version="3") == [back]
+    assert rows(lake, "rollback", table="db.t", tag="two") == [{**back, "current_snapshot_id": 2}]
+    assert rows(lake, "rollback", "db.t", "one") == [{"previous_snapshot_id": 2, "current_snapshot_id": 1}]
+    table.write([{"id": 1, "dt": "mon", "v": 9}])
+    assert rows(lake, "rollback", table="db.t", snapshot="1") == [{"previous_snapshot_id": 2, "current_snapshot_id": 1}]
+    for given in ({}, {"version": "1", "snapshot": 1}):
+        with pytest.raises(InvalidInputError, match="exactly one target"):
+            lake.call("rollback", table="db.t", **given)
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_a_rollback_to_a_time_finds_the_snapshot_of_then(lake: tl.Lake, table: tl.Table, text: bool) -> None:
+    moment = START_MS + DAY_MS + 1_000
+    given = str(moment) if text else moment
+    result = rows(lake, "rollback_to_timestamp", table="db.t", timestamp=given)
+    assert result == [{"previous_snapshot_id": 3, "current_snapshot_id": 2}]
+
+
+def test_branches_are_made_moved_to_and_deleted(lake: tl.Lake, table: tl.Table) -> None:
+    lake.call("create_tag", table="db.t", tag="two", snapshot=2)
+    assert rows(lake, "create_branch", table="db.t", branch="b", tag="two") == DONE
+    assert rows(lake, "create_branch", "db.t", "empty") == DONE
+    assert rows(lake, "create_branch", table="db.t", branch="b", ignoreIfExists=True) == DONE
+    with pytest.raises(InvalidInputError) as caught:
+        lake.call("create_branch", table="db.t", branch="b")
+    assert caught.value.code == "branch-exists"
+    lake.table("db.t$branch_b").write([{"id": 1, "dt": "mon", "v": 9}])
+    assert rows(lake, "fast_forward", table="db.t", branch="b") == DONE
+    assert table.reload().to_arrow(where="v = 9").num_rows == 1
+    with pytest.raises(NotFoundError):
+        lake.call("delete_branch", table="db.t", branch="b,gone")
+    assert table.branches() == ["b", "empty"]
+    assert rows(lake, "delete_branch", table="db.t", branch="b,empty") == DONE
+    assert table.branches() == []
+
+
+def test_a_consumer_is_set_and_forgotten(lake: tl.Lake, table: tl.Table) -> None:
+    assert rows(lake, "reset_consumer", table="db.t", consumerId="c", nextSnapshotId=2) == DONE
+    assert table.consumers() == {"c": 2}
+    assert rows(lake, "reset_consumer", "db.t", "c") == DONE
+    assert table.consumers() == {}
+
+
+def test_orphans_are_counted_and_deleted_in_a_table_or_a_database(
+    lake: tl.Lake, table: tl.Table, clock: FakeClock
+) -> None:
+    other = lake.create_table("db.u", {"id": "INT"})
+    other.write([{"id": 1}])
+    for each in (table, other):
+        each.store.env.io.write("manifest/manifest-nothing", b"12345")
+    clock.advance(3 * 24 * 3600)
+    one = [{"deletedFileCount": 1, "deletedFileTotalLenInBytes": 5}]
+    both = [{"deletedFileCount": 2, "deletedFileTotalLenInBytes": 10}]
+    assert rows(lake, "remove_orphan_files", table="db.*", dry_run=True) == both
+    assert rows(lake, "remove_orphan_files", table="db.u", older_than="2 d", parallelism=4, mode="local") == one
+    assert rows(lake, "remove_orphan_files", table="db.*") == one
+    assert rows(lake, "remove_orphan_files", table="db.*")[0]["deletedFileCount"] == 0
+    with pytest.raises(UnsupportedError):
+        lake.call("remove_orphan_files", table="db.*", mode="distributed")
+    with pytest.raises(InvalidInputError, match="a day old"):
+        lake.call("remove_orphan_files", table="db.t", older_than="1 h")
+
+
+CALLS: dict[str, dict[str, object]] = {
+    "compact": {},
+    "rescale": {"bucket_num": 3},
+    "expire_snapshots": {"retain_min": 1, "older_than": "1 h"},
+    "expire_tags": {"older_than": "1 h"},
+    "delete_tag": {"tag": "two"},
+    "rollback": {"snapshot": 1},
+    "rollback_to_timestamp": {"timestamp": START_MS + 1_000},
+    "delete_branch": {"branch": "b"},
+    "fast_forward": {"branch": "b"},
+    "remove_orphan_files": {},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_preview_says_what_would_go_and_changes_nothing(lake: tl.Lake, table: tl.Table, name: str) -> None:
+    lake.call("create_tag", table="db.t", tag="two", snapshot=2)
+    lake.call("create_branch", table="db.t", branch="b", tag="two")
+    table.store.env.io.write("manifest/manifest-nothing", b"12345")
+    table.store.env.clock.advance(3 * 24 * 3600)  # type: ignore[attr-defined]
+    before = (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows)
+    preview = preview_call(lake, name, ["db.t"], CALLS[name])
+    assert preview is not None
+    assert not preview.is_empty
+    assert "db.t" in preview.text
+    assert (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows) == before
+
+
+def test_what_deletes_or_rewrites_has_a_preview() -> None:
+    assert {each.name for each in PROCEDURES.values() if each.preview is not None} == CALLS.keys()
+
+
+def test_procedures_are_listed_with_their_arguments(lake: tl.Lake) -> None:
+    listed = lake.procedures()
+    assert listed.column_names == ["name", "arguments", "result_columns", "description"]
+    row = next(each for each in listed.to_pylist() if each["name"] == "rollback")
+    assert row["arguments"] == "table, [version], [snapshot], [tag]"
+    assert row["result_columns"] == "previous_snapshot_id, current_snapshot_id"
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl.Table, name: str) -> None:
+    given = {"create_tag": ("x",), "rename_tag": ("x", "y"), "create_branch": ("x",), "reset_consumer": ("c", "1")}
+    arguments = dict(CALLS.get(name, {}))
+    with pytest.raises(NotFoundError) as caught:
+        lake.call(name, "db.gone", *given.get(name, ()), **arguments)
+    assert caught.value.code == "table-not-found"
+    with pytest.raises(tl.TidelakeError):
+        lake.call(name, "db.t$ro", *given.get(name, ()), **arguments)
+    assert table.store.snapshots.ids() == [1, 2, 3]

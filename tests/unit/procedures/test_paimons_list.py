@@ -1,0 +1,52 @@
+"""Every procedure has the name, the arguments in their order, and the result columns that Paimon's own has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tidelake.procedures.registry import PROCEDURES
+
+# Rows of the list of procedures in the project's specification of Paimon's Spark surface, without their remarks.
+PAIMON = """
+compact | table, [partitions], [compact_strategy], [order_strategy], [order_by], [where], [options], [partition_idle_time], [buckets] | result
+compact_manifest | table, [options], [dry_run], [manifest_sort_enabled], [manifest_sort_partition_field], [manifest_sort_max_rewrite_size] | result
+rescale | table, [bucket_num], [partitions], [where] | result
+expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
+create_tag | table, tag, [snapshot], [time_retained] | result
+rename_tag | table, tag, target_tag | result
+delete_tag | table, tag | result
+expire_tags | table, [older_than] | expired_tags
+rollback | table, [version], [snapshot], [tag] | previous_snapshot_id, current_snapshot_id
+rollback_to_timestamp | table, timestamp | previous_snapshot_id, current_snapshot_id
+create_branch | table, branch, [tag], [ignoreIfExists] | result
+delete_branch | table, branch | result
+fast_forward | table, branch | result
+reset_consumer | table, consumerId, [nextSnapshotId] | result
+remove_orphan_files | table, [older_than], [dry_run], [parallelism], [mode] | deletedFileCount, deletedFileTotalLenInBytes
+"""  # noqa: E501
+ROWS = {cells[0]: cells[1:] for cells in (line.split(" | ") for line in PAIMON.strip().splitlines())}
+
+
+def test_the_list_and_the_registry_have_the_same_names() -> None:
+    assert set(PROCEDURES) == set(ROWS)
+    assert list(PROCEDURES) == sorted(PROCEDURES)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_procedure_has_the_arguments_and_columns_of_paimons(name: str) -> None:
+    arguments, columns = ROWS[name]
+    found = PROCEDURES[name]
+    assert found.name == name
+    assert ", ".join(map(str, found.arguments)) == arguments
+    assert ", ".join(found.columns.names) == columns
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_procedure_explains_itself(name: str) -> None:
+    found = PROCEDURES[name]
+    for text in (found.doc, *(each.doc for each in found.arguments)):
+        assert re.fullmatch(r"[A-Z`].*\.", text), text
+    for each in found.arguments:
+        assert not (each.required and each.default is not None)
