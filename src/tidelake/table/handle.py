@@ -55,9 +55,9 @@ from tidelake.spec.types.data_types import DataType
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.table_store import TableStore, open_stores
 from tidelake.table.inspecting import Inspect
-from tidelake.table.maintenance import Maintenance
 from tidelake.table.naming import names_of, path_of, position_of, to_data_type
 from tidelake.table.reading import Reading
+from tidelake.table.references import References
 
 if TYPE_CHECKING:
     from tidelake.ops.inspect.why import Why
@@ -66,7 +66,7 @@ _BRANCH = "$branch_"
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Reading, Maintenance):
+class Table(Reading, References):
     """A table at one schema. Immutable: `alter` returns a new handle, and `reload` one with the current schema."""
 
     name: str

@@ -1,0 +1,132 @@
+"""The verbs of a table's handle for what refers to its snapshots: tags, branches and consumers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidelake.ops.maintain.branches import (
+    ForwardPlan,
+    branch_store,
+    delete_branch,
+    plan_fast_forward,
+    run_fast_forward,
+)
+from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
+from tidelake.ops.maintain.expire import ExpireOptions, unless_overtaken
+from tidelake.ops.maintain.tags import (
+    TagDeletion,
+    create_tag,
+    plan_tag_deletion,
+    rename_tag,
+    run_tag_deletion,
+    run_tag_expiry,
+    tag_store,
+)
+from tidelake.ops.maintain.times import Moment, Span, before_ms, span_ms
+from tidelake.table.maintenance import Maintenance
+
+
+class References(Maintenance):
+    """Tags, branches and consumers. Methods that delete return a plan, and carry it out unless `plan_only` is set."""
+
+    __slots__ = ()
+
+    def create_tag(
+        self,
+        name: str | None = None,
+        snapshot: int | None = None,
+        time_retained: Span | None = None,
+        *,
+        ignore_if_exists: bool = False,
+    ) -> str:
+        """Name a snapshot, by default the newest, so that it does not expire, and return the name.
+
+        Raises:
+            InvalidInputError: the name is taken or unusable.
+            NotFoundError: the snapshot does not exist.
+        """
+        return create_tag(
+            self.context,
+            name,
+            snapshot_id=snapshot,
+            time_retained_ms=None if time_retained is None else span_ms(time_retained),
+            ignore_if_exists=ignore_if_exists,
+        )
+
+    def delete_tag(self, name: str, *, plan_only: bool = False) -> TagDeletion:
+        """Delete a tag and the files that only it uses.
+
+        Raises:
+            NotFoundError: the tag does not exist.
+            CommitConflictError: snapshots or tags changed while it ran; nothing was deleted: try again.
+        """
+        context = self.context
+
+        def attempt() -> TagDeletion:
+            plan = plan_tag_deletion(context, name)
+            if not plan_only:
+                run_tag_deletion(context, plan, clean_folders=context.options.of(ExpireOptions).clean_folders)
+            return plan
+
+        return unless_overtaken(attempt)
+
+    def rename_tag(self, name: str, new: str) -> None:
+        """Give a tag another name.
+
+        Raises:
+            NotFoundError: the tag does not exist.
+            InvalidInputError: the new name is taken or unusable.
+        """
+        rename_tag(self.context, name, new)
+
+    def expire_tags(self, older_than: Moment | timedelta | None = None) -> tuple[str, ...]:
+        """Delete the tags whose time is over, and those created before `older_than`; return their names.
+
+        Raises:
+            CommitConflictError: snapshots or tags changed while it ran: try again.
+        """
+        before = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
+        return run_tag_expiry(self.context, older_than_ms=before)
+
+    def tags(self) -> dict[str, int]:
+        """The snapshot of each tag, by name."""
+        return {name: tag.snapshot.id for name, tag in tag_store(self.store).all().items()}
+
+    def delete_branch(self, name: str) -> None:
+        """Remove a branch; files that only it used become orphans.
+
+        Raises:
+            NotFoundError: the branch does not exist.
+        """
+        delete_branch(self.context, name)
+
+    def branches(self) -> list[str]:
+        """The names of all branches except the main one."""
+        return branch_store(self.store).names()
+
+    def fast_forward(self, branch: str, *, plan_only: bool = False) -> ForwardPlan:
+        """Replace the main branch's snapshots with those of a branch, from the branch's first on. Stop writers first.
+
+        What was committed to the main branch since then is lost. The schema may change: `reload` the handle afterwards.
+
+        Raises:
+            NotFoundError: the branch does not exist.
+            InvalidInputError: the branch has no snapshot.
+        """
+        context = self.context
+        plan = plan_fast_forward(context, branch)
+        if not plan_only:
+            run_fast_forward(context, plan)
+        return plan
+
+    def consumers(self) -> dict[str, int]:
+        """The next snapshot of each consumer, by the id of the consumer."""
+        return {name: each.next_snapshot for name, each in consumer_store(self.store).all().items()}
+
+    def reset_consumer(self, consumer: str, next_snapshot: int | None = None) -> None:
+        """Set the snapshot that a consumer reads next, or forget the consumer.
+
+        Raises:
+            NotFoundError: the consumer to forget does not exist.
+        """
+        reset_consumer(self.context, consumer, next_snapshot)
