@@ -28,9 +28,9 @@ from kit.streams import (
 from tidelake.catalog.lake import Lake
 from tidelake.engines.spark.datasource.stream_writer import StreamTableWriter
 from tidelake.engines.spark.stream import batches as stream_batches
-from tidelake.engines.spark.stream.batches import BatchSink, watermark_ms
+from tidelake.engines.spark.stream.batches import BatchSink, find_stream_user, watermark_ms
 from tidelake.engines.spark.stream.requests import SinkRequest, choose_checkpoint, parse_trigger
-from tidelake.errors import CommitConflictError, InvalidInputError, TidelakeError, UnsupportedError
+from tidelake.errors import CommitConflictError, FormatError, InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.spec.documents.snapshot import CommitKind
 from tidelake.table import Table
 
@@ -289,6 +289,18 @@ def test_a_query_keeps_its_commit_user_when_the_prefix_of_the_table_changes(
     query = start(run, spark, feed, table, checkpoint)
     assert content(table) == before
     assert batches_of(table, f"first_{query.id}") == [0, 1]
+
+
+def test_a_query_that_has_committed_finds_its_user_without_the_documents_of_others(lake: Lake) -> None:
+    table = make(lake, "unaware")
+    for query in ("one", "two"):
+        table.write([{"id": 1, "p": "a", "v": 1, "s": "x"}], commit_user=query, identifier=0)
+    others = Path(table.store.env.io.root, table.store.progress.path("two"))
+    assert others.is_file()
+    others.write_text("damaged")
+    assert find_stream_user(table, "one") == "one"
+    with pytest.raises(FormatError):
+        find_stream_user(table, "three")
 
 
 @SINKS

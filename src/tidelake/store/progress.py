@@ -44,6 +44,14 @@ class ProgressStore:
         # Two users share a file only after a collision of digests; then the document belongs to the other user.
         return progress if progress.user == user else CommitProgress(user=user)
 
+    def has(self, user: str) -> bool:
+        """Whether the user has a document.
+
+        Raises:
+            FormatError: the document is damaged.
+        """
+        return self.read(user) != CommitProgress(user=user)
+
     def users(self) -> list[str]:
         """The users that have a document.
 

@@ -142,8 +142,10 @@ def find_stream_user(table: Table, query_id: str) -> str:
     """
     prefix = table.context.options.get("commit.user-prefix")
     wanted = f"{prefix}_{query_id}" if prefix else query_id
+    if table.store.progress.has(wanted):  # from the second batch on, so that the documents of other users are not read
+        return wanted
     known = [user for user in table.store.progress.users() if user == query_id or user.endswith(f"_{query_id}")]
-    return wanted if wanted in known or not known else min(known)
+    return min(known, default=wanted)
 
 
 def watermark_ms(progress: Any) -> int | None:
