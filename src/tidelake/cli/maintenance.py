@@ -1,4 +1,4 @@
-"""Commands that delete what is old or wrong: expire, orphans, rollback; and check, which changes nothing."""
+"""Commands that delete what is old or wrong: expire, orphans, rollbacks; and check, which changes nothing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tidelake.cli.place import (
 from tidelake.notebook import pluralize
 
 if TYPE_CHECKING:
+    from tidelake.ops.maintain.returning import ReturnPlan
+    from tidelake.ops.maintain.rollback import RollbackPlan
     from tidelake.table import Table
 
 _SHOWN = 20
@@ -138,11 +140,13 @@ def orphans(common: CommonOptions, table: str | None, older_than: str, plan_only
         note(f"the storage kept {pluralize(len(done.left), 'file')}; try again later")
 
 
-@click.command(epilog=example("-w lake rollback shop.users --to 12 --plan"))
+@click.command(epilog=example("-w lake rollback shop.users --to 12 --as-latest --plan"))
 @click.argument("table", required=False)
 @click.option("--to", "--snapshot", "snapshot", type=int, help="The snapshot that becomes the newest.")
 @click.option("--tag", help="The tag whose snapshot becomes the newest.")
 @click.option("--timestamp", help="The newest snapshot that is not later than this (local time).")
+@click.option("--watermark", type=int, help="The newest snapshot whose watermark is not greater.")
+@click.option("--as-latest", is_flag=True, help="Remove nothing: commit the older state as a new snapshot.")
 @with_consent
 @with_common_options
 @pass_common_options
@@ -152,40 +156,105 @@ def rollback(
     snapshot: int | None,
     tag: str | None,
     timestamp: str | None,
+    watermark: int | None,
+    as_latest: bool,
     plan_only: bool,
     yes: bool,
 ) -> None:
-    """Go back to an older snapshot: newer snapshots and their tags are removed. Stop all writers first."""
-    from tidelake.cli.output import print_json, say
+    """Go back to an older snapshot.
 
-    if [snapshot, tag, timestamp].count(None) != 2:
+    Newer snapshots and their tags are removed: stop all writers first. With --as-latest nothing is removed and writers
+    may go on: the older state is committed as a new snapshot.
+    """
+    from tidelake.cli.output import print_json, say
+    from tidelake.ops.maintain.returning import ReturnPlan
+
+    if [snapshot, tag, timestamp, watermark].count(None) != 3:
         raise tidelake.InvalidInputError(
-            "a rollback needs exactly one target", hint="use --to SNAPSHOT, --tag NAME or --timestamp TIME"
+            "a rollback needs exactly one target",
+            hint="use --to SNAPSHOT, --tag NAME, --timestamp TIME or --watermark NUMBER",
         )
     handle = open_named(common, table)
-    plan = handle.rollback_to(snapshot=snapshot, tag=tag, timestamp=timestamp, plan_only=True)
-    gone = plan.snapshot_ids or plan.tags or plan.changelog_ids or plan.restored
-    named, newest = name_for_command(common, handle), max(plan.snapshot_ids, default=0)
-    branch = f"tidelake branch create {named} before-rollback --at {newest}"
-    proposal = Proposal(
-        {
-            "table": handle.name,
-            "snapshot_id": plan.target.id,
-            "removed_snapshots": list(plan.snapshot_ids),
-            "removed_tags": list(plan.tags),
-            "restored": plan.restored,
-        },
-        str(plan) if gone else f"snapshot {plan.target.id} is the newest already, nothing to do",
-        f"this cannot be undone; to keep a copy of what is there now: {branch}",
-        empty=not gone,
-    )
+
+    def run(*, only_plan: bool) -> RollbackPlan | ReturnPlan:
+        return handle.rollback_to(
+            snapshot=snapshot,
+            tag=tag,
+            timestamp=timestamp,
+            watermark=watermark,
+            as_latest=as_latest,
+            plan_only=only_plan,
+        )
+
+    proposal = _propose_rollback(common, handle, run(only_plan=True))
     if not confirm_proposal(common, proposal, question="roll back?", plan_only=plan_only, yes=yes):
         return
-    done = handle.rollback_to(snapshot=snapshot, tag=tag, timestamp=timestamp)
+    done = run(only_plan=False)
     if common.as_json:
-        print_json({**proposal.facts, "removed_snapshots": list(done.snapshot_ids), "done": True})
+        print_json({**proposal.facts, **_facts_of(done), "done": True})
+    elif isinstance(done, ReturnPlan):
+        say(f"snapshot {done.snapshot_id} has the state of {done.target.id} now; tag {done.tag} keeps that one")
     else:
         say(f"the newest snapshot is {done.target.id} now")
+
+
+def _propose_rollback(common: CommonOptions, handle: Table, plan: RollbackPlan | ReturnPlan) -> Proposal:
+    from tidelake.ops.maintain.returning import ReturnPlan
+
+    named, target = name_for_command(common, handle), plan.target.id
+    facts = {"table": handle.name, "snapshot_id": target, **_facts_of(plan)}
+    nothing = f"snapshot {target} is the newest already, nothing to do"
+    if isinstance(plan, ReturnPlan):
+        undo = f"to undo it: tidelake rollback {named} --to {plan.newest.id} --as-latest"
+        return Proposal(facts, nothing if plan.is_empty else str(plan), undo, empty=plan.is_empty)
+    gone = plan.snapshot_ids or plan.tags or plan.changelog_ids or plan.restored
+    branch = f"tidelake branch create {named} before-rollback --at {max(plan.snapshot_ids, default=0)}"
+    undo = f"this cannot be undone; to keep a copy of what is there now: {branch}"
+    return Proposal(facts, str(plan) if gone else nothing, undo, empty=not gone)
+
+
+def _facts_of(plan: RollbackPlan | ReturnPlan) -> dict[str, object]:
+    from tidelake.ops.maintain.returning import ReturnPlan
+
+    if isinstance(plan, ReturnPlan):
+        return {
+            "new_snapshot_id": plan.snapshot_id,
+            "files_added": plan.files_added,
+            "files_deleted": plan.files_deleted,
+            "tag": plan.tag,
+        }
+    return {
+        "removed_snapshots": list(plan.snapshot_ids),
+        "removed_tags": list(plan.tags),
+        "restored": plan.restored,
+    }
+
+
+@click.command("rollback-schema", epilog=example("-w lake rollback-schema shop.users --to 2 --plan"))
+@click.argument("table", required=False)
+@click.option("--to", "schema_id", type=int, required=True, help="The schema that becomes the newest.")
+@with_consent
+@with_common_options
+@pass_common_options
+def rollback_schema(common: CommonOptions, table: str | None, schema_id: int, plan_only: bool, yes: bool) -> None:
+    """Make an older schema the newest by deleting those after it, if nothing uses them. Stop all writers first."""
+    from tidelake.cli.output import print_json, say
+
+    handle = open_named(common, table)
+    plan = handle.rollback_schema(schema_id, plan_only=True)
+    proposal = Proposal(
+        {"table": handle.name, "schema_id": schema_id, "removed_schemas": list(plan.removed)},
+        str(plan),
+        "this cannot be undone",
+        empty=not plan.removed,
+    )
+    if not confirm_proposal(common, proposal, question="delete them?", plan_only=plan_only, yes=yes):
+        return
+    handle.rollback_schema(schema_id)
+    if common.as_json:
+        print_json({**proposal.facts, "done": True})
+    else:
+        say(f"the newest schema is {schema_id} now")
 
 
 @click.command(epilog=example("-w lake check shop.users --deep --rows"))

@@ -121,7 +121,7 @@ def tag_delete(common: CommonOptions, names: tuple[str, ...], plan_only: bool, y
 @click.group(cls=InOrder, epilog=example("-w lake branch create shop.users trial --tag before-the-sale"))
 @with_common_options
 def branch() -> None:
-    """Separate histories of a table: list, create, fast-forward, delete.
+    """Separate histories of a table: list, create, rename, merge, fast-forward, delete.
 
     Every command reads and writes a branch as TABLE$branch_NAME.
     """
@@ -214,6 +214,56 @@ def branch_fast_forward(common: CommonOptions, names: tuple[str, ...], plan_only
         say(f"the table is equal to branch {name} now")
 
 
+@branch.command("rename", epilog=example("-w lake branch rename shop.users trial november"))
+@click.argument("names", nargs=-1, metavar="[TABLE] NAME NEW")
+@with_common_options
+@pass_common_options
+def branch_rename(common: CommonOptions, names: tuple[str, ...]) -> None:
+    """Give a branch another name. Stop jobs that work on it first."""
+    from tidelake.cli.output import print_json, say
+
+    table, (name, new) = table_and(common, names, "NAME", "NEW")
+    handle = open_named(common, table)
+    handle.rename_branch(name, new)
+    if common.as_json:
+        print_json({"table": handle.name, "branch": new, "was": name})
+    else:
+        say(f"branch {name} is called {new} now")
+
+
+@branch.command("merge", epilog=example("-w lake branch merge shop.events trial --plan"))
+@click.argument("names", nargs=-1, metavar="[TABLE] NAME")
+@click.option("--into", "target", default="main", show_default=True, help="The branch that gets the files.")
+@with_consent
+@with_common_options
+@pass_common_options
+def branch_merge(common: CommonOptions, names: tuple[str, ...], target: str, plan_only: bool, yes: bool) -> None:
+    """Append the files that only this branch has to the table, or to another branch.
+
+    Only for append tables without compactions, overwrites or expired snapshots on both branches.
+    """
+    from tidelake.cli.output import print_json, say
+
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
+    plan = handle.merge_branch(name, target, plan_only=True)
+    proposal = Proposal(
+        {"table": handle.name, "branch": name, "into": target, "files": plan.files, "rows": plan.rows},
+        str(plan),
+        "this is one new snapshot; the branch stays",
+        empty=not plan.files,
+    )
+    if not confirm_proposal(common, proposal, question="merge it?", plan_only=plan_only, yes=yes):
+        return
+    done = handle.merge_branch(name, target)
+    if common.as_json:
+        print_json(
+            {**proposal.facts, "files": done.files, "snapshot_ids": list(done.result.snapshot_ids), "done": True}
+        )
+    else:
+        say(f"{target} got {pluralize(done.files, 'file')} of branch {name}")
+
+
 # ------------------------------------------------------------------------------------------------ consumers
 
 
@@ -236,6 +286,41 @@ def consumers(common: CommonOptions, table: str | None, given: tuple[str, ...], 
     for name in forget:
         handle.reset_consumer(name)
     _show(common, table, "consumer_lag", title="consumers")
+
+
+@click.command("clear-consumers", epilog=example("-w lake clear-consumers shop.users --including 'nightly-.*' --plan"))
+@click.argument("table", required=False)
+@click.option("--including", metavar="REGEX", help="Only consumers whose whole name matches; all by default.")
+@click.option("--excluding", metavar="REGEX", help="Keep consumers whose whole name matches.")
+@with_consent
+@with_common_options
+@pass_common_options
+def clear_consumers(
+    common: CommonOptions,
+    table: str | None,
+    including: str | None,
+    excluding: str | None,
+    plan_only: bool,
+    yes: bool,
+) -> None:
+    """Forget many consumers at once, so that they no longer keep snapshots."""
+    from tidelake.cli.output import print_json, say
+
+    handle = open_named(common, table)
+    names = handle.clear_consumers(including, excluding, plan_only=True)
+    proposal = Proposal(
+        {"table": handle.name, "consumers": list(names)},
+        f"forgets {pluralize(len(names), 'consumer')}: {', '.join(names)}" if names else "no consumer to forget",
+        "snapshots that only they kept may expire",
+        empty=not names,
+    )
+    if not confirm_proposal(common, proposal, question="forget them?", plan_only=plan_only, yes=yes):
+        return
+    done = handle.clear_consumers(including, excluding)
+    if common.as_json:
+        print_json({**proposal.facts, "consumers": list(done), "done": True})
+    else:
+        say(f"{pluralize(len(done), 'consumer')} forgotten")
 
 
 def _number(name: str, text: str) -> int:

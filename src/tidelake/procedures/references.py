@@ -10,6 +10,7 @@ from tidelake.errors import InvalidInputError
 from tidelake.notebook import pluralize
 from tidelake.procedures.arguments import BOOLEAN, INTEGER, MOMENT, NAMES, SPAN, TEXT, Argument, Values
 from tidelake.procedures.procedure import DONE, RESULT, TABLE, Preview, Procedure, Rows, Tables, open_table
+from tidelake.spec.names import MAIN_BRANCH
 
 # ------------------------------------------------------------------------------------------------ tags
 
@@ -60,6 +61,19 @@ def _rollback_to_timestamp(tables: Tables, values: Values) -> Rows:
 
 def _preview_rollback_to_timestamp(tables: Tables, values: Values) -> Preview:
     return _preview(tables, values, timestamp=values["timestamp"])
+
+
+def _rollback_to_watermark(tables: Tables, values: Values) -> Rows:
+    return _run_rollback(tables, values, watermark=values["watermark"])
+
+
+def _preview_rollback_to_watermark(tables: Tables, values: Values) -> Preview:
+    return _preview(tables, values, watermark=values["watermark"])
+
+
+def _repair_earliest_snapshot(tables: Tables, values: Values) -> Rows:
+    before = open_table(tables, values).repair_earliest_snapshot(values["snapshot_id"])
+    return ({"previous_earliest_snapshot_id": before, "current_earliest_snapshot_id": values["snapshot_id"]},)
 
 
 def _target(values: Values) -> dict[str, Any]:
@@ -128,6 +142,16 @@ def _preview_delete_branch(tables: Tables, values: Values) -> Preview:
     )
 
 
+def _rename_branch(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).rename_branch(values["from_branch"], values["to_branch"])
+    return DONE
+
+
+def _merge_branch(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).merge_branch(values["source_branch"], values["target_branch"])
+    return DONE
+
+
 def _fast_forward(tables: Tables, values: Values) -> Rows:
     open_table(tables, values).fast_forward(values["branch"])
     return DONE
@@ -143,14 +167,36 @@ def _preview_fast_forward(tables: Tables, values: Values) -> Preview:
 
 
 def _reset_consumer(tables: Tables, values: Values) -> Rows:
-    open_table(tables, values).reset_consumer(values["consumerId"], values["nextSnapshotId"])
+    table = open_table(tables, values)
+    if values["nextSnapshotId"] is not None:
+        table.snapshot(values["nextSnapshotId"])  # as in Paimon, only a snapshot that exists can be set
+    table.reset_consumer(values["consumerId"], values["nextSnapshotId"])
     return DONE
+
+
+def _clear_consumers(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).clear_consumers(values["includingConsumers"], values["excludingConsumers"])
+    return DONE
+
+
+def _preview_clear_consumers(tables: Tables, values: Values) -> Preview:
+    names = open_table(tables, values).clear_consumers(
+        values["includingConsumers"], values["excludingConsumers"], plan_only=True
+    )
+    return Preview(
+        f"forgets of {values['table']} {pluralize(len(names), 'consumer')}: {', '.join(names)}",
+        "snapshots that only they kept may expire",
+        is_empty=not names,
+    )
 
 
 _TAG: Final = Argument("tag", TEXT, "The name of the tag.", required=True)
 _BRANCH: Final = Argument("branch", TEXT, "The name of the branch.", required=True)
 _ROLLED_BACK: Final = pa.schema(
     [pa.field("previous_snapshot_id", pa.int64()), pa.field("current_snapshot_id", pa.int64())]
+)
+_REPAIRED: Final = pa.schema(
+    [pa.field("previous_earliest_snapshot_id", pa.int64()), pa.field("current_earliest_snapshot_id", pa.int64())]
 )
 
 PROCEDURES: Final = (
@@ -208,6 +254,24 @@ PROCEDURES: Final = (
         preview=_preview_rollback_to_timestamp,
     ),
     Procedure(
+        name="rollback_to_watermark",
+        doc="Go back to the newest snapshot whose watermark is not greater than a given one. Stop writers first.",
+        arguments=(TABLE, Argument("watermark", INTEGER, "The watermark.", required=True)),
+        columns=_ROLLED_BACK,
+        run=_rollback_to_watermark,
+        preview=_preview_rollback_to_watermark,
+    ),
+    Procedure(
+        name="repair_earliest_snapshot",
+        doc="Note that the snapshot right after a gap is the oldest that counts. Deletes nothing.",
+        arguments=(
+            TABLE,
+            Argument("snapshot_id", INTEGER, "The first snapshot after the gap.", required=True),
+        ),
+        columns=_REPAIRED,
+        run=_repair_earliest_snapshot,
+    ),
+    Procedure(
         name="create_branch",
         doc="Create a branch, empty or with the snapshot of a tag.",
         arguments=(
@@ -228,6 +292,28 @@ PROCEDURES: Final = (
         preview=_preview_delete_branch,
     ),
     Procedure(
+        name="rename_branch",
+        doc="Give a branch another name. Stop jobs that work on it first.",
+        arguments=(
+            TABLE,
+            Argument("from_branch", TEXT, "The name of the branch.", required=True),
+            Argument("to_branch", TEXT, "The new name.", required=True),
+        ),
+        columns=RESULT,
+        run=_rename_branch,
+    ),
+    Procedure(
+        name="merge_branch",
+        doc="Append the files that only one branch has to another one. For append tables without compactions.",
+        arguments=(
+            TABLE,
+            Argument("source_branch", TEXT, "The branch whose files are appended.", required=True),
+            Argument("target_branch", TEXT, "The branch that gets them.", default=MAIN_BRANCH),
+        ),
+        columns=RESULT,
+        run=_merge_branch,
+    ),
+    Procedure(
         name="fast_forward",
         doc="Replace the table's snapshots with those of a branch, from the branch's first on. Stop writers first.",
         arguments=(TABLE, _BRANCH),
@@ -245,5 +331,17 @@ PROCEDURES: Final = (
         ),
         columns=RESULT,
         run=_reset_consumer,
+    ),
+    Procedure(
+        name="clear_consumers",
+        doc="Forget consumers, so that they no longer keep snapshots.",
+        arguments=(
+            TABLE,
+            Argument("includingConsumers", TEXT, "A regular expression for whole names; by default every consumer."),
+            Argument("excludingConsumers", TEXT, "A regular expression for whole names of consumers that stay."),
+        ),
+        columns=RESULT,
+        run=_clear_consumers,
+        preview=_preview_clear_consumers,
     ),
 )

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.compact.buckets import Choice, choose_partitions
 from tidelake.ops.hooks.committers import make_user
 from tidelake.ops.maintain.changelogs import ChangelogPlan, plan_changelog_expiry, run_changelog_expiry
+from tidelake.ops.maintain.earliest import repair_earliest_snapshot
 from tidelake.ops.maintain.expire import (
     ExpirePlan,
     ExpireResult,
@@ -21,7 +22,9 @@ from tidelake.ops.maintain.expire import (
     unless_overtaken,
 )
 from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
-from tidelake.ops.maintain.rollback import RollbackPlan, plan_rollback, run_rollback
+from tidelake.ops.maintain.returning import ReturnPlan, plan_return, run_return
+from tidelake.ops.maintain.rollback import RollbackPlan, Target, plan_rollback, run_rollback
+from tidelake.ops.maintain.schema_rollback import SchemaRollbackPlan, plan_schema_rollback, run_schema_rollback
 from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
 from tidelake.spec.schemas.bucket_mode import BucketMode
 from tidelake.table.writing import Writing, step_runner_of
@@ -177,21 +180,84 @@ class Maintenance(Writing):
 
         return unless_overtaken(attempt)
 
+    @overload
+    def rollback_to(
+        self,
+        *,
+        snapshot: int | None = ...,
+        tag: str | None = ...,
+        timestamp: Moment | None = ...,
+        watermark: int | None = ...,
+        as_latest: Literal[False] = ...,
+        plan_only: bool = ...,
+    ) -> RollbackPlan: ...
+
+    @overload
+    def rollback_to(
+        self,
+        *,
+        snapshot: int | None = ...,
+        tag: str | None = ...,
+        timestamp: Moment | None = ...,
+        watermark: int | None = ...,
+        as_latest: bool,
+        plan_only: bool = ...,
+    ) -> RollbackPlan | ReturnPlan: ...
+
     def rollback_to(
         self,
         *,
         snapshot: int | None = None,
         tag: str | None = None,
         timestamp: Moment | None = None,
+        watermark: int | None = None,
+        as_latest: bool = False,
         plan_only: bool = False,
-    ) -> RollbackPlan:
+    ) -> RollbackPlan | ReturnPlan:
         """Go back to a snapshot: newer snapshots and tags are removed, their files become orphans. Stop writers first.
+
+        `timestamp` and `watermark` choose the newest snapshot that is not later. With `as_latest` nothing is removed:
+        the state of the snapshot is committed again as a new one, on which other jobs go on. A tag then keeps the
+        older snapshot (the plan names it); delete it once the snapshots in between have expired. The schema stays as
+        it is in both cases: columns that were added since are null.
 
         Raises:
             InvalidInputError: not exactly one target is given.
             NotFoundError: the snapshot or the tag does not exist, or none is that old.
+            CommitConflictError: `as_latest` lost every race with other commits.
+            CommitUnknownError: with `as_latest`, the storage did not say whether the commit was published.
         """
         time_ms = None if timestamp is None else moment_ms(timestamp)
+        to = Target(snapshot_id=snapshot, tag=tag, time_ms=time_ms, watermark=watermark)
+        if as_latest:
+            table = self._newest()
+            back = plan_return(table.context, to)
+            return back if plan_only else run_return(table.context, table._committer(None, expires=False), back)
         context = self.context
-        plan = plan_rollback(context, snapshot_id=snapshot, tag=tag, time_ms=time_ms)
+        plan = plan_rollback(context, to)
         return plan if plan_only else run_rollback(context, plan)
+
+    def rollback_schema(self, schema_id: int, *, plan_only: bool = False) -> SchemaRollbackPlan:
+        """Make an older schema the newest by deleting those after it. Stop writers first; `reload` handles afterwards.
+
+        Raises:
+            NotFoundError: the schema does not exist.
+            InvalidInputError: a snapshot, tag, changelog or branch uses a newer schema.
+            CommitConflictError: a commit used a newer schema while this ran; the schemas are back.
+        """
+        context = self.context
+        plan = plan_schema_rollback(context, schema_id)
+        if not plan_only:
+            run_schema_rollback(context, plan)
+        return plan
+
+    def repair_earliest_snapshot(self, snapshot: int) -> int:
+        """Note that a snapshot right after a gap is the oldest that counts; return which one was before.
+
+        For tables that lost snapshot files, or whose expiry died: Apache Paimon stops at the gap. Nothing is deleted.
+
+        Raises:
+            NotFoundError: this snapshot or a later one is missing.
+            InvalidInputError: it does not follow a gap.
+        """
+        return repair_earliest_snapshot(self.context, snapshot)

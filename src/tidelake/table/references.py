@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import timedelta
+from typing import Self
 
+from tidelake.ops.commit.replan import replan
+from tidelake.ops.maintain.branch_merge import MergePlan, plan_merge, run_merge
 from tidelake.ops.maintain.branches import (
     ForwardPlan,
     branch_store,
     delete_branch,
     plan_fast_forward,
+    rename_branch,
     run_fast_forward,
 )
-from tidelake.ops.maintain.consumers import consumer_store, reset_consumer
+from tidelake.ops.maintain.consumers import consumer_store, plan_clearing, reset_consumer, run_clearing
 from tidelake.ops.maintain.expire import ExpireOptions, unless_overtaken
 from tidelake.ops.maintain.tags import (
     TagDeletion,
@@ -30,6 +35,10 @@ class References(Maintenance):
     """Tags, branches and consumers. Methods that delete return a plan, and carry it out unless `plan_only` is set."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def branch(self, name: str) -> Self:
+        """The same table on a branch."""
 
     def create_tag(
         self,
@@ -100,6 +109,38 @@ class References(Maintenance):
         """
         delete_branch(self.context, name)
 
+    def rename_branch(self, name: str, new: str) -> None:
+        """Give a branch another name, with its tags and consumers. Stop jobs that work on it first.
+
+        Raises:
+            NotFoundError: the branch does not exist.
+            InvalidInputError: it is the main branch, or the new name is taken or unusable.
+            UnsupportedError: the storage cannot move a folder in one step, as object stores.
+        """
+        rename_branch(self.context, name, new)
+
+    def merge_branch(self, source: str, target: str = "main", *, plan_only: bool = False) -> MergePlan:
+        """Append the files that only the source branch has to the target branch; a repetition adds nothing twice.
+
+        Only for append tables without compactions, overwrites or expired snapshots on both branches, and with equal
+        columns. Nothing expires after it, so that it can be repeated.
+
+        Raises:
+            NotFoundError: a branch does not exist.
+            InvalidInputError: the branches cannot be merged.
+            CommitConflictError: other jobs committed to the target first, at every attempt.
+            CommitUnknownError: the storage did not say whether the commit was published; repeat the call.
+        """
+
+        def attempt() -> MergePlan:
+            into, branch = self.branch(target), self.branch(source)
+            plan = plan_merge(into.context, branch.context)
+            if plan_only:
+                return plan
+            return run_merge(into.context, branch.context, into._committer(None, expires=False), plan)
+
+        return replan(attempt)
+
     def branches(self) -> list[str]:
         """The names of all branches except the main one."""
         return branch_store(self.store).names()
@@ -122,6 +163,22 @@ class References(Maintenance):
     def consumers(self) -> dict[str, int]:
         """The next snapshot of each consumer, by the id of the consumer."""
         return {name: each.next_snapshot for name, each in consumer_store(self.store).all().items()}
+
+    def clear_consumers(
+        self, including: str | None = None, excluding: str | None = None, *, plan_only: bool = False
+    ) -> tuple[str, ...]:
+        """Forget all consumers, or those whose whole name a regular expression matches; return their names.
+
+        Those that `excluding` matches stay. Snapshots that only forgotten consumers kept may expire.
+
+        Raises:
+            InvalidInputError: an expression is malformed.
+        """
+        context = self.context
+        names = plan_clearing(context, including, excluding)
+        if not plan_only:
+            run_clearing(context, names)
+        return names
 
     def reset_consumer(self, consumer: str, next_snapshot: int | None = None) -> None:
         """Set the snapshot that a consumer reads next, or forget the consumer.

@@ -69,6 +69,69 @@ def test_rollback_says_what_goes_and_how_to_keep_it(users: tl.Table, where: tupl
     assert "nothing to do" in run(*arguments).stdout
 
 
+def test_a_rollback_as_latest_removes_nothing_and_says_how_to_undo_it(users: tl.Table, where: tuple[str, str]) -> None:
+    arguments = (*where, "rollback", "shop.users", "--to", "1", "--as-latest")
+    refused = run(*arguments, typed="n\n")
+    assert "back to the state of snapshot 1, as a new snapshot after 3: 0 files come back, 4 files go" in refused.stderr
+    undo = next(line for line in refused.stderr.splitlines() if "to undo it" in line).partition("tidelake ")[2]
+    plan = answer(*arguments, "--plan")
+    assert (plan["new_snapshot_id"], plan["files_deleted"], plan["tag"], plan["done"]) == (None, 4, None, False)
+    done = answer(*arguments, "--yes")
+    assert (done["new_snapshot_id"], done["done"]) == (4, True)
+    assert done["tag"] in users.tags()
+    assert users.to_arrow().column("name").unique().to_pylist() == ["ann"]
+    assert "snapshot 5 has the state of 3 now; tag rollback-" in run(*where, *undo.split(), "--yes").stdout
+    assert users.to_arrow().column("name").unique().to_pylist() == ["cy"]
+    assert users.store.snapshots.ids() == [1, 2, 3, 4, 5]
+    assert "nothing to do" in run(*where, "rollback", "shop.users", "--to", "5", "--as-latest").stdout
+    assert "watermark that low" in str(run(*where, "rollback", "shop.users", "--watermark", "5"))
+
+
+def test_a_schema_is_rolled_back_unless_it_is_in_use(users: tl.Table, where: tuple[str, str]) -> None:
+    users.add_column("v", "INT")
+    arguments = (*where, "rollback-schema", "shop.users", "--to", "0")
+    assert "back to schema 0: 1 schema (1) go" in run(*arguments, typed="n\n").stderr
+    assert answer(*arguments, "--plan")["removed_schemas"] == [1]
+    assert users.store.schemas.ids() == [0, 1]
+    assert run(*arguments, "--yes").stdout == "the newest schema is 0 now\n"
+    assert users.store.schemas.ids() == [0]
+    assert "newest already" in run(*arguments).stdout
+    users.reload().add_column("v", "INT").write([{"id": 1, "name": "x", "dt": "mon", "v": 1}])
+    assert "a newer schema is in use" in str(run(*arguments, "--yes"))
+
+
+def test_branches_are_renamed_and_merged(users: tl.Table, where: tuple[str, str]) -> None:
+    users.create_branch("old")
+    assert run(*where, "branch", "rename", "shop.users", "old", "new").stdout == "branch old is called new now\n"
+    assert answer(*where, "branch", "rename", "shop.users", "new", "old")["branch"] == "old"
+    assert "without snapshots" in str(run(*where, "branch", "merge", "shop.users", "old"))
+    table = tl.connect(where[1]).create_table("shop.events", {"id": "INT"})
+    table.write([{"id": 1}])
+    table.create_branch("trial").write([{"id": 2}])
+    arguments = (*where, "branch", "merge", "shop.events", "trial")
+    assert "main gets 1 file with 1 row of trial" in run(*arguments, typed="n\n").stderr
+    assert answer(*arguments, "--plan")["files"] == 1
+    assert table.count() == 1
+    assert answer(*arguments, "--yes")["snapshot_ids"] == [2]
+    assert table.count() == 2
+    assert "has every file of trial already" in run(*arguments).stdout
+    assert run(*where, "branch", "merge", "shop.events", "main", "--into", "trial", "--yes").stdout == (
+        "trial got 1 file of branch main\n"
+    )
+
+
+def test_consumers_are_cleared_by_their_names(users: tl.Table, where: tuple[str, str]) -> None:
+    for name in ("a1", "a2", "b"):
+        users.reset_consumer(name, 1)
+    arguments = (*where, "clear-consumers", "shop.users", "--including", "a.*", "--excluding", ".*2")
+    assert "forgets 1 consumer: a1" in run(*arguments, typed="n\n").stderr
+    assert answer(*arguments)["consumers"] == ["a1"]
+    assert len(users.consumers()) == 3
+    assert run(*arguments, "--yes").stdout == "1 consumer forgotten\n"
+    assert run(*arguments).stdout == "no consumer to forget\n"
+    assert sorted(users.consumers()) == ["a2", "b"]
+
+
 def test_a_deletion_can_be_taken_back_as_its_plan_says(users: tl.Table, where: tuple[str, str]) -> None:
     asked = run(*where, "delete", "shop.users", "--where", "true", typed="y\n")
     command = asked.stderr.partition("`tidelake ")[2].partition("`")[0].split()

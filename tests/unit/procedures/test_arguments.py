@@ -159,7 +159,7 @@ def test_a_procedure_is_found_in_any_case_and_with_its_schema(name: str) -> None
     [
         ("compcat", "did you mean compact?"),
         ("sys.create_tags", "did you mean create_tag?"),
-        ("x", "procedures are com"),
+        ("x", "procedures are clear_consumers, compact"),
     ],
 )
 def test_an_unknown_procedure_names_the_nearest(name: str, help_text: str) -> None:

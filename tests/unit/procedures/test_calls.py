@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidelake as tl
@@ -12,6 +14,7 @@ from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.procedures.registry import PROCEDURES, preview_call
+from tidelake.spec.documents.snapshot import snapshot_to_json
 from tidelake.testing import FakeClock, MemoryFileIO
 
 DAY_MS = 86_400_000
@@ -190,7 +193,55 @@ def test_branches_are_made_moved_to_and_deleted(lake: tl.Lake, table: tl.Table) 
     assert table.branches() == []
 
 
+def test_branches_are_renamed_and_merged(lake: tl.Lake) -> None:
+    table = lake.create_table("db.a", {"id": "INT"})
+    table.write([{"id": 1}])
+    table.create_branch("old").write([{"id": 2}])
+    assert rows(lake, "rename_branch", "db.a", "old", "new") == DONE
+    assert table.branches() == ["new"]
+    assert rows(lake, "merge_branch", table="db.a", source_branch="new") == DONE
+    assert rows(lake, "merge_branch", "db.a", "new", "main") == DONE
+    assert table.to_arrow().num_rows == 2
+    assert rows(lake, "merge_branch", table="db.a", source_branch="main", target_branch="new") == DONE
+    assert table.branch("new").to_arrow().num_rows == 2
+
+
+def test_a_rollback_to_a_watermark_finds_the_newest_snapshot_below_it(lake: tl.Lake) -> None:
+    table = lake.create_table("db.a", {"id": "INT"})
+    job = table.new_commit("job")
+    for number in (1, 2, 3):
+        write = table.new_write("job")
+        write.write(pa.table({"id": pa.array([number], pa.int32())}))
+        job.commit(write.prepare_commit(number), identifier=number, watermark=number * 100)
+        write.close()
+    assert preview_call(lake, "rollback_to_watermark", ["db.a"], {"watermark": "250"}) is not None
+    result = rows(lake, "rollback_to_watermark", table="db.a", watermark="250")
+    assert result == [{"previous_snapshot_id": 3, "current_snapshot_id": 2}]
+    with pytest.raises(NotFoundError):
+        lake.call("rollback_to_watermark", "db.a", 99)
+
+
+def test_the_oldest_snapshot_is_repaired(lake: tl.Lake, table: tl.Table) -> None:
+    table.store.publisher.delete(2)
+    columns = ("previous_earliest_snapshot_id", "current_earliest_snapshot_id")
+    assert rows(lake, "repair_earliest_snapshot", table="db.t", snapshot_id=3) == [
+        dict(zip(columns, (1, 3), strict=True))
+    ]
+    assert rows(lake, "repair_earliest_snapshot", "db.t", "3") == [dict(zip(columns, (3, 3), strict=True))]
+
+
+def test_consumers_are_forgotten_by_regular_expressions(lake: tl.Lake, table: tl.Table) -> None:
+    for name in ("a1", "a2", "b1"):
+        table.reset_consumer(name, 1)
+    assert rows(lake, "clear_consumers", table="db.t", includingConsumers="a.*", excludingConsumers=".*2") == DONE
+    assert sorted(table.consumers()) == ["a2", "b1"]
+    assert rows(lake, "clear_consumers", "db.t") == DONE
+    assert table.consumers() == {}
+
+
 def test_a_consumer_is_set_and_forgotten(lake: tl.Lake, table: tl.Table) -> None:
+    with pytest.raises(NotFoundError, match="snapshot does not exist"):
+        lake.call("reset_consumer", "db.t", "c", 99)
     assert rows(lake, "reset_consumer", table="db.t", consumerId="c", nextSnapshotId=2) == DONE
     assert table.consumers() == {"c": 2}
     assert rows(lake, "reset_consumer", "db.t", "c") == DONE
@@ -225,6 +276,8 @@ CALLS: dict[str, dict[str, object]] = {
     "delete_tag": {"tag": "two"},
     "rollback": {"snapshot": 1},
     "rollback_to_timestamp": {"timestamp": START_MS + 1_000},
+    "rollback_to_watermark": {"watermark": 7},
+    "clear_consumers": {"excludingConsumers": "x"},
     "delete_branch": {"branch": "b"},
     "fast_forward": {"branch": "b"},
     "remove_orphan_files": {},
@@ -236,6 +289,10 @@ def test_a_preview_says_what_would_go_and_changes_nothing(lake: tl.Lake, table: 
     lake.call("create_tag", table="db.t", tag="two", snapshot=2)
     lake.call("create_branch", table="db.t", branch="b", tag="two")
     table.store.env.io.write("manifest/manifest-nothing", b"12345")
+    marked = snapshot_to_json(replace(table.snapshot(1), watermark=5))
+    table.store.env.io.overwrite("snapshot/snapshot-1", marked)
+    if name == "clear_consumers":
+        table.reset_consumer("c", 1)
     table.store.env.clock.advance(3 * 24 * 3600)  # type: ignore[attr-defined]
     before = (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows)
     preview = preview_call(lake, name, ["db.t"], CALLS[name])
@@ -259,7 +316,15 @@ def test_procedures_are_listed_with_their_arguments(lake: tl.Lake) -> None:
 
 @pytest.mark.parametrize("name", PROCEDURES)
 def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl.Table, name: str) -> None:
-    given = {"create_tag": ("x",), "rename_tag": ("x", "y"), "create_branch": ("x",), "reset_consumer": ("c", "1")}
+    given: dict[str, tuple[object, ...]] = {
+        "create_tag": ("x",),
+        "rename_tag": ("x", "y"),
+        "create_branch": ("x",),
+        "rename_branch": ("x", "y"),
+        "merge_branch": ("x",),
+        "repair_earliest_snapshot": (3,),
+        "reset_consumer": ("c", "1"),
+    }
     arguments = dict(CALLS.get(name, {}))
     with pytest.raises(NotFoundError) as caught:
         lake.call(name, "db.gone", *given.get(name, ()), **arguments)

@@ -20,10 +20,15 @@ delete_tag | table, tag | result
 expire_tags | table, [older_than] | expired_tags
 rollback | table, [version], [snapshot], [tag] | previous_snapshot_id, current_snapshot_id
 rollback_to_timestamp | table, timestamp | previous_snapshot_id, current_snapshot_id
+rollback_to_watermark | table, watermark | previous_snapshot_id, current_snapshot_id
+repair_earliest_snapshot | table, snapshot_id | previous_earliest_snapshot_id, current_earliest_snapshot_id
 create_branch | table, branch, [tag], [ignoreIfExists] | result
 delete_branch | table, branch | result
+rename_branch | table, from_branch, to_branch | result
 fast_forward | table, branch | result
+merge_branch | table, source_branch, [target_branch] | result
 reset_consumer | table, consumerId, [nextSnapshotId] | result
+clear_consumers | table, [includingConsumers], [excludingConsumers] | result
 remove_orphan_files | table, [older_than], [dry_run], [parallelism], [mode] | deletedFileCount, deletedFileTotalLenInBytes
 """  # noqa: E501
 ROWS = {cells[0]: cells[1:] for cells in (line.split(" | ") for line in PAIMON.strip().splitlines())}

@@ -6,7 +6,7 @@ The invariants run on every path right before the atomic write, so that a bug is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,8 @@ class Candidate:
     delta_metas: tuple[ManifestMeta, ...] = ()
     index: tuple[IndexEntry, ...] = ()
     index_before: tuple[IndexEntry, ...] = ()
+    returns_to: Snapshot | None = None
+    """The older snapshot whose state this one has again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Header:
     properties: Mapping[str, str]
     statistics: str | None
     operation: str | None
+    returns_to: Snapshot | None = None
 
 
 def build_snapshot(
@@ -74,6 +77,7 @@ def build_snapshot(
     """The snapshot after `previous`."""
     delta_rows = row_count(delta, ADD) - row_count(delta, DELETE)
     watermarks = (header.watermark, previous.watermark if previous else None)
+    back = header.returns_to
     return Snapshot(
         uuid=header.uuid,
         id=previous.id + 1 if previous else 1,
@@ -90,14 +94,17 @@ def build_snapshot(
         commit_identifier=header.identifier,
         commit_kind=header.kind,
         time_ms=header.time_ms,
-        total_record_count=(previous.total_record_count or 0 if previous else 0) + delta_rows,
+        total_record_count=back.total_record_count
+        if back
+        else (previous.total_record_count or 0 if previous else 0) + delta_rows,
         delta_record_count=delta_rows,
         changelog_record_count=row_count(changelog, ADD) if changelog.num_rows else None,
-        # A watermark never falls, whatever a late writer reports.
-        watermark=max((each for each in watermarks if each is not None), default=None),
+        # A watermark never falls, whatever a late writer reports; only a state that comes back has its own again.
+        watermark=back.watermark if back else max((each for each in watermarks if each is not None), default=None),
         statistics=header.statistics,
         properties=dict(header.properties),
-        next_row_id=(previous.next_row_id or 0) if previous else 0,
+        # Row ids are given once, also those of rows that a return to an older state takes away.
+        next_row_id=max((each.next_row_id or 0 for each in (previous, back) if each), default=0),
         operation=header.operation,
     )
 
@@ -105,11 +112,32 @@ def build_snapshot(
 def carried_properties(previous: Snapshot | None, own: Mapping[str, str]) -> dict[str, str]:
     """The properties of a new snapshot: its own, all users' progress, and the first snapshot with such progress."""
     before = previous.properties if previous else {}
-    kept = {key: text for key, text in before.items() if key.startswith(PROPERTY_PREFIX) or key == SINCE_PROPERTY}
+    kept = {key: text for key, text in before.items() if _is_progress(key)}
     properties = {**kept, **own}
     if any(key.startswith(PROPERTY_PREFIX) for key in properties):
         properties.setdefault(SINCE_PROPERTY, str(previous.id + 1 if previous else 1))
     return properties
+
+
+def header_of_return(header: Header, previous: Snapshot) -> Header:
+    """The header of a snapshot that has the state of an older one again: what describes the state comes from there.
+
+    The progress of commit users comes from the previous snapshot: their commits stay published.
+    """
+    back = header.returns_to
+    assert back is not None
+    own = {key: text for key, text in back.properties.items() if not _is_progress(key)}
+    return replace(
+        header,
+        schema_id=back.schema_id,
+        watermark=back.watermark,
+        statistics=back.statistics,
+        properties=carried_properties(previous, own),
+    )
+
+
+def _is_progress(key: str) -> bool:
+    return key.startswith(PROPERTY_PREFIX) or key == SINCE_PROPERTY
 
 
 def row_count(entries: pa.Table, kind: int) -> int:
@@ -145,7 +173,9 @@ def _counts_add_up(previous: Snapshot | None, candidate: Candidate) -> None:
     before = (previous.total_record_count or 0) if previous else 0
     delta = row_count(candidate.delta, ADD) - row_count(candidate.delta, DELETE)
     _hold(snapshot.delta_record_count == delta, "delta record count is wrong", candidate, expected=delta)
-    _hold(snapshot.total_record_count == before + delta, "total record count is wrong", candidate)
+    back = candidate.returns_to
+    total = before + delta if back is None else back.total_record_count
+    _hold(snapshot.total_record_count == total, "total record count is wrong", candidate)
 
 
 def _no_file_twice(_: Snapshot | None, candidate: Candidate) -> None:
@@ -170,8 +200,14 @@ def _no_more_deleted_than_there(_: Snapshot | None, candidate: Candidate) -> Non
 
 def _watermark_never_falls(previous: Snapshot | None, candidate: Candidate) -> None:
     old = previous.watermark if previous else None
-    new = candidate.snapshot.watermark
-    _hold(old is None or (new is not None and new >= old), "watermark fell", candidate)
+    new, back = candidate.snapshot.watermark, candidate.returns_to
+    _hold(back is not None or old is None or (new is not None and new >= old), "watermark fell", candidate)
+
+
+def _index_comes_back(_: Snapshot | None, candidate: Candidate) -> None:
+    back = candidate.returns_to
+    same = back is None or candidate.snapshot.index_manifest == back.index_manifest
+    _hold(same, "index is not that of the older snapshot", candidate)
 
 
 INVARIANTS: tuple[Callable[[Snapshot | None, Candidate], None], ...] = (
@@ -182,6 +218,7 @@ INVARIANTS: tuple[Callable[[Snapshot | None, Candidate], None], ...] = (
     _merging_kept_the_files,
     _no_more_deleted_than_there,
     _watermark_never_falls,
+    _index_comes_back,
 )
 
 

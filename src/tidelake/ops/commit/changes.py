@@ -13,7 +13,16 @@ from tidelake.ops.commit.messages import CommitMessage
 from tidelake.spec.data_file import EMPTY_ROW, DataFile
 from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
-from tidelake.spec.manifests.manifest import ADD, DELETE, LAYOUT, check_file_names, empty_entries, entries_table
+from tidelake.spec.manifests.manifest import (
+    ADD,
+    DELETE,
+    LAYOUT,
+    check_file_names,
+    empty_entries,
+    entries_table,
+    identities,
+    with_kind,
+)
 from tidelake.spec.names import check_name
 from tidelake.spec.rows.key_order import overlapping_neighbours
 from tidelake.spec.types.data_types import DataType
@@ -84,6 +93,18 @@ def split_messages(messages: Sequence[CommitMessage], *, default_buckets: int) -
         Changes(_build_entries(written), _build_entries(written_changelog), tuple(written_index)),
         Changes(_build_entries(compacted), _build_entries(compacted_changelog), tuple(compacted_index)),
     )
+
+
+def changes_between(current: pa.Table, wanted: pa.Table) -> pa.Table:
+    """The entries that lead from the live files of one state to those of another: deletions first, then additions."""
+    return pa.concat_tables(
+        [with_kind(only_in(current, wanted), DELETE), with_kind(only_in(wanted, current), ADD)]
+    ).combine_chunks()
+
+
+def only_in(some: pa.Table, others: pa.Table) -> pa.Table:
+    """The entries whose file, at its level, is not among the others."""
+    return some.filter(pc.invert(pc.is_in(identities(some), value_set=identities(others))))
 
 
 def drop_stats_of_deleted_files(delta: pa.Table) -> pa.Table:

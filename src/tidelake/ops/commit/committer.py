@@ -48,7 +48,7 @@ from tidelake.ops.commit.overwrite import (
     written_partitions,
 )
 from tidelake.ops.commit.progress import Published, doubts_origin, find_published, note_committed, note_pending
-from tidelake.ops.commit.providers import FixedChanges, OverwriteChanges, RebasedChanges
+from tidelake.ops.commit.providers import FixedChanges, OverwriteChanges, RebasedChanges, ReturningChanges
 from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, drop_doubtful_compactions
 from tidelake.ops.commit.replay_guard import BucketsUnwritten
 from tidelake.ops.commit.success import mark_done
@@ -508,8 +508,48 @@ class Committer:
         )
         return self._publish_alone(request)
 
+    def return_to(self, target: Snapshot) -> CommitResult:
+        """Publish the state of an older snapshot again, as an overwrite on top of the newest snapshot.
+
+        Data files, deletion vectors and key indexes become those of the older snapshot, and so do the schema id, the
+        watermark, the statistics and the properties of the snapshot; the progress of commit users stays. The caller
+        makes sure that the older snapshot does not expire while this runs.
+
+        Raises:
+            CommitConflictError: every attempt lost its race.
+            CommitUnknownError: it is unknown whether the snapshot was published.
+            NotFoundError: a file of the older snapshot is gone.
+            StorageError: the storage failed, and nothing was published.
+        """
+        request = Request(
+            kind=CommitKind.OVERWRITE,
+            provider=ReturningChanges(self._store, target),
+            identifier=BATCH_IDENTIFIER,
+            detect_conflicts=False,
+            fixed_changes=False,
+            returns_to=target,
+        )
+        return self._publish_alone(request)
+
+    def append_entries(self, entries: pa.Table, *, guards: Sequence[Guard] = ()) -> CommitResult:
+        """Publish files that exist already, by their manifest entries (of kind ADD), as an append.
+
+        Raises:
+            CommitConflictError: one of the files is in the table already, or a guard refuses.
+            CommitUnknownError: as `commit`.
+            StorageError: as `commit`.
+        """
+        request = Request(
+            kind=CommitKind.APPEND,
+            provider=FixedChanges(Changes(entries, NO_CHANGES.changelog)),
+            identifier=BATCH_IDENTIFIER,
+            detect_conflicts=True,
+            guards=tuple(guards),
+        )
+        return self._publish_alone(request)
+
     def _publish_alone(self, request: Request) -> CommitResult:
-        """Publish one snapshot that adds no files."""
+        """Publish one snapshot that is not one of a writer."""
         with self._track_outcome() as outcome:
             done = self._loop.run(request, outcome)
             return self._run_hooks(self._hooks, _result(_Parts(tuple(_as_list(done)))))

@@ -36,6 +36,7 @@ from tidelake.ops.commit.candidate import (
     build_snapshot,
     carried_properties,
     check_invariants,
+    header_of_return,
 )
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, drop_stats_of_deleted_files
 from tidelake.ops.commit.conflicts import (
@@ -115,6 +116,8 @@ class Request:
     force_merge: ManifestOptions | None = None
     skip_unchanged: bool = False
     """Publish only if the merge changed the manifests (manifest compaction)."""
+    returns_to: Snapshot | None = None
+    """The older snapshot whose state the new one has again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +323,8 @@ class Loop:
                     self._store, changes, request.kind, user=self._user, last_safe=self._last_safe, latest=latest
                 )
             self._last_safe = latest.id
+        if request.returns_to is not None:
+            return changes  # computed from this very state
         discard = self._options.discard_duplicate_files and request.kind is CommitKind.APPEND
         if not request.detect_conflicts and not discard:
             if (
@@ -367,7 +372,7 @@ class Loop:
             return None
         base = self._write_list(merged.after, made)
         delta = self._write_delta(attempts, changes, made, schema_id)
-        index_manifest, index = self._write_index(state, changes, made)
+        index_manifest, index = self._write_index(request, state, changes, made)
         store.manifests.sync(made)
         header = Header(
             uuid=store.env.ids.uuid(),
@@ -380,10 +385,22 @@ class Loop:
             properties=self._properties(request, latest, changes.delta),
             statistics=request.statistics or self._inherited_statistics(latest, schema_id),
             operation=request.operation,
+            returns_to=request.returns_to,
         )
+        if latest is not None and request.returns_to is not None:
+            header = header_of_return(header, latest)
         lists = Lists(base=base, delta=delta.delta, changelog=delta.changelog, index_manifest=index_manifest)
         snapshot = build_snapshot(latest, header, lists, delta=changes.delta, changelog=changes.changelog)
-        candidate = Candidate(snapshot, changes.delta, merged.before, merged.after, delta.metas, index, state.index)
+        candidate = Candidate(
+            snapshot,
+            changes.delta,
+            merged.before,
+            merged.after,
+            delta.metas,
+            index,
+            state.index,
+            request.returns_to,
+        )
         check_invariants(latest, candidate)
         return candidate
 
@@ -456,8 +473,11 @@ class Loop:
         return metas
 
     def _write_index(
-        self, state: State, changes: Changes, made: list[str]
+        self, request: Request, state: State, changes: Changes, made: list[str]
     ) -> tuple[str | None, tuple[IndexEntry, ...]]:
+        if request.returns_to is not None:
+            back = request.returns_to.index_manifest
+            return back, self._store.manifests.read_index(back) if back else ()
         previous = state.snapshot.index_manifest if state.snapshot else None
         if not changes.index:
             return previous, state.index

@@ -1,4 +1,4 @@
-"""The changes of a request: fixed, computed from the state, or rebased on it."""
+"""The changes of a request: fixed, computed from the state, rebased on it, or those back to an older state."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelake.ops.commit.changes import Changes, split_messages
+from tidelake.ops.commit.changes import NO_CHANGES, Changes, changes_between, split_messages
 from tidelake.ops.commit.loop import State
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.commit.overwrite import Overwrite, overwrite_changes
 from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, rebase_messages
+from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.store.table_store import TableStore
 
-__all__ = ["FixedChanges", "OverwriteChanges", "RebasedChanges"]
+__all__ = ["FixedChanges", "OverwriteChanges", "RebasedChanges", "ReturningChanges"]
 
 _HEADROOM: Final = 1 << 16
 """Sequence numbers that a second rebase leaves free at most; each further rebase up to sixteen times as many."""
@@ -45,6 +46,26 @@ class OverwriteChanges:
     def changes(self, state: State) -> Changes:
         """The changes for a state."""
         return overwrite_changes(self.written, self.overwrite, self.store.manifests, state.metas, state.index)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturningChanges:
+    """What makes the state equal to that of an older snapshot again. Index files come back with its index manifest."""
+
+    store: TableStore
+    target: Snapshot
+    messages: tuple[CommitMessage, ...] = ()
+
+    def changes(self, state: State) -> Changes:
+        """The changes for a state.
+
+        Raises:
+            NotFoundError: a manifest of the older snapshot is gone.
+        """
+        manifests = self.store.manifests
+        wanted = live_entries(manifests, data_manifests(manifests, self.target))
+        delta = changes_between(live_entries(manifests, state.metas), wanted)
+        return Changes(delta, NO_CHANGES.changelog)
 
 
 class RebasedChanges:

@@ -4,9 +4,13 @@ Snapshots and references:
     expire              expire snapshots
     changelogs          expire long-lived changelogs
     tags                create, rename, delete and expire tags
-    branches            create, delete and fast-forward branches
+    branches            create, rename, delete and fast-forward branches
+    branch_merge        append the files of a branch to another one
     consumers           set, delete and expire consumers
     rollback            roll a table back
+    returning           publish the state of an older snapshot again
+    schema_rollback     delete newer schemas
+    earliest            repair the hint of the oldest snapshot
     rewind              set commit progress back with the table
 
 Files:

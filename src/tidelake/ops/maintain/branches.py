@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tidelake.errors import InvalidInputError, NotFoundError
-from tidelake.io.fileio import FileIO
+from tidelake.errors import InvalidInputError, NotFoundError, StorageError
+from tidelake.io.fileio import FileIO, parent
 from tidelake.io.sequenced import DOCUMENT_BYTES_MAX
 from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.rewind import note_rewind, settle_rewind
@@ -112,6 +112,45 @@ def delete_branch(context: TableContext, name: str) -> None:
     branches = branch_store(context.store)
     branches.check(name)
     branches.delete(name)
+
+
+def rename_branch(context: TableContext, name: str, new: str) -> None:
+    """Give a branch another name in one step: a crash leaves it whole under the old or the new one.
+
+    Its tags, consumers and the progress of its commit users move along. Stop jobs that work on it first.
+
+    Raises:
+        InvalidInputError: it is the main branch or the one the handle works on, or the new name is taken or unusable.
+        NotFoundError: the branch does not exist.
+        UnsupportedError: the storage cannot move a folder in one step.
+        StorageError: the storage failed; the branch is whole under one of the two names.
+    """
+    if name == context.store.layout.branch:
+        raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
+    if name == MAIN_BRANCH:
+        raise InvalidInputError("the main branch cannot be renamed", branch=name, hint="create a branch from a tag")
+    io = context.store.env.io
+    branch_store(context.store).check(name)
+    source, target = branch_dir(name), branch_dir(new)
+    if io.exists(target):
+        raise _name_conflict(new)
+    before = _first_schema(context.store, name)
+    try:
+        io.rename_dir(source, target)
+    except StorageError as error:
+        if error.code == "file-exists":
+            raise _name_conflict(new) from error
+        if io.exists(source) or before is None or _first_schema(context.store, new) != before:
+            raise
+        # Only the reply was lost: the folder is moved. Sync it, so that the move survives a power loss.
+        io.sync([target, parent(target)])
+
+
+def _first_schema(store: TableStore, branch: str) -> bytes | None:
+    """The oldest schema file of a branch."""
+    layout = replace(store.layout, branch=branch)
+    ids = SchemaStore(store.env.io, layout).ids()
+    return _read(store.env.io, layout.schema_path(ids[0])) if ids else None
 
 
 # ------------------------------------------------------------------------------------------------ fast-forward

@@ -342,7 +342,9 @@ def _check_counts(
     if snapshot.total_record_count is not None and snapshot.total_record_count != total:
         walk.error("I4", f"total record count is {snapshot.total_record_count}, its files have {total}", place)
     mark = previous.watermark if previous else None
-    if mark is not None and (snapshot.watermark is None or snapshot.watermark < mark):
+    # A return to an older snapshot (`rollback_to(as_latest=True)`) brings its watermark back.
+    returns = snapshot.commit_kind is CommitKind.OVERWRITE
+    if mark is not None and not returns and (snapshot.watermark is None or snapshot.watermark < mark):
         walk.warn("I4", "watermark fell", place)
 
 

@@ -1,8 +1,9 @@
-"""Consumers: set or delete the progress of one, and delete idle ones."""
+"""Consumers: set or delete the progress of one, and delete idle ones or those of some names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelake.errors import InvalidInputError, NotFoundError
@@ -57,6 +58,47 @@ def reset_consumer(context: TableContext, consumer_id: str, next_snapshot: int |
         )
     unknown = {} if known is None else known.unknown
     consumers.write(consumer_id, Consumer(next_snapshot=next_snapshot, unknown=unknown))
+
+
+def plan_clearing(context: TableContext, including: str | None = None, excluding: str | None = None) -> tuple[str, ...]:
+    """The consumers whose whole id one regular expression matches (all by default) and the other one does not.
+
+    Raises:
+        InvalidInputError: an expression is malformed.
+    """
+    wanted = _compile("including", including or ".*")
+    spared = _compile("excluding", excluding) if excluding else None
+    return tuple(
+        sorted(
+            name
+            for name in consumer_store(context.store).files()
+            if wanted.fullmatch(name) and not (spared and spared.fullmatch(name))
+        )
+    )
+
+
+def _compile(what: str, expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as cause:
+        raise InvalidInputError(
+            "regular expression for consumers is malformed",
+            argument=what,
+            expression=expression,
+            cause=cause,
+            hint="the expression must match the whole name, such as nightly-.*",
+        ) from cause
+
+
+def run_clearing(context: TableContext, names: Sequence[str]) -> None:
+    """Delete consumers. Snapshots that only they kept may expire then.
+
+    Raises:
+        StorageError: the storage failed; some consumers may be deleted already.
+    """
+    consumers = consumer_store(context.store)
+    for name in names:
+        consumers.delete(name)
 
 
 def idle_consumers(files: Mapping[str, FileStatus], *, older_than_ms: int) -> list[str]:

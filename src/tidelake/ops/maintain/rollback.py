@@ -8,7 +8,7 @@ the progress of all users goes back too (`rewind`), noted before the first snaps
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tidelake.errors import InvalidInputError, NotFoundError
@@ -23,6 +23,7 @@ from tidelake.spec.layout import EARLIEST
 from tidelake.store.table_store import TableStore
 
 _ROUNDS = 10
+_NO_WATERMARK = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +44,29 @@ class RollbackPlan:
         )
 
 
-def plan_rollback(
-    context: TableContext, *, snapshot_id: int | None = None, tag: str | None = None, time_ms: int | None = None
-) -> RollbackPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to roll back to: exactly one of these is given."""
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    time_ms: int | None = None
+    watermark: int | None = None
+
+    def __post_init__(self) -> None:
+        if [self.snapshot_id, self.tag, self.time_ms, self.watermark].count(None) != 3:
+            raise InvalidInputError("give exactly one target", hint="pass snapshot=, tag=, timestamp= or watermark=")
+
+
+def plan_rollback(context: TableContext, to: Target) -> RollbackPlan:
     """What a rollback would remove.
 
     Raises:
-        InvalidInputError: not exactly one target is given.
         NotFoundError: the snapshot or tag does not exist, or no snapshot is that old.
     """
-    if [snapshot_id, tag, time_ms].count(None) != 2:
-        raise InvalidInputError("give exactly one target", hint="pass snapshot=, tag= or timestamp=")
     store = context.store
     tags = tag_store(store).all()
-    target = _target(store, tags, snapshot_id, tag, time_ms)
+    target = find_target(store, to, tags)
     return RollbackPlan(
         target,
         snapshot_ids=_newer(store.snapshots.ids(), target),
@@ -66,13 +76,19 @@ def plan_rollback(
     )
 
 
-def _target(
-    store: TableStore, tags: dict[str, Tag], snapshot_id: int | None, tag: str | None, time_ms: int | None
-) -> Snapshot:
-    if tag is not None:
-        return tag_store(store).get(tag).snapshot
-    if time_ms is not None:
-        return at_time(store, time_ms)
+def find_target(store: TableStore, to: Target, tags: Mapping[str, Tag]) -> Snapshot:
+    """The snapshot to roll back to; a tag may keep one that has expired.
+
+    Raises:
+        NotFoundError: the snapshot or tag does not exist, or no snapshot is that old.
+    """
+    if to.tag is not None:
+        return tag_store(store).get(to.tag).snapshot
+    if to.time_ms is not None:
+        return at_time(store, to.time_ms)
+    if to.watermark is not None:
+        return _below_watermark(store, to.watermark)
+    snapshot_id = to.snapshot_id
     assert snapshot_id is not None
     found = store.snapshots.find(snapshot_id)
     kept = found or next((each.snapshot for each in tags.values() if each.snapshot.id == snapshot_id), None)
@@ -85,6 +101,23 @@ def _target(
             hint="it may have expired; choose one of inspect.snapshots() or inspect.tags()",
         )
     return kept
+
+
+def _below_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """The newest snapshot whose watermark has not passed a value."""
+    for snapshot_id in reversed(store.snapshots.ids()):
+        found = store.snapshots.find(snapshot_id)
+        mark = None if found is None else found.watermark
+        # Engines write the least number where they have no watermark.
+        if found is not None and mark is not None and _NO_WATERMARK < mark <= watermark:
+            return found
+    raise NotFoundError(
+        "no snapshot has a watermark that low",
+        code="snapshot-not-found",
+        watermark=watermark,
+        table=store.env.io.root,
+        hint="inspect.snapshots() shows the watermarks of the snapshots that are kept",
+    )
 
 
 def _newer(ids: Iterable[int], target: Snapshot) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.cleanup import undo_on_error
+from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tidelake.io.clock import local_time_ms
 from tidelake.io.fileio import Created, Exists, Outcome
 from tidelake.notebook import pluralize
@@ -134,6 +135,20 @@ def _create(
         mark = mark_success(None, time_ms=store.env.clock.now_ms())
         store.env.io.overwrite(store.layout.tag_success_path(chosen), success_to_json(mark))
     return chosen
+
+
+def hold_snapshot(store: TableStore, name: str, snapshot: Snapshot) -> None:
+    """Create a tag for a snapshot that an operation needs: without a lifetime, and without what else a new tag causes.
+
+    Raises:
+        InvalidInputError: the name is taken.
+        NotFoundError: the snapshot expired before it was tagged.
+        CommitUnknownError: it is unknown whether the tag was created.
+    """
+    if not _publish(store, name, Tag(snapshot=snapshot)):
+        raise InvalidInputError("tag exists already", code="tag-exists", tag=name, hint="try again")
+    with undo_on_error(lambda: tag_store(store).delete(name), ignore=(StorageError,)):
+        _check_still_there(store, name, snapshot)
 
 
 def _publish(store: TableStore, name: str, tag: Tag) -> bool:

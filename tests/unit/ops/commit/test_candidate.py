@@ -18,6 +18,7 @@ from tidelake.ops.commit.candidate import (
     build_snapshot,
     carried_properties,
     check_invariants,
+    header_of_return,
     row_count,
 )
 from tidelake.spec.data_file import SimpleStats
@@ -79,6 +80,27 @@ def test_a_watermark_never_falls(before, own, after):
     assert built(built(watermark=before), watermark=own).watermark == after
 
 
+def test_a_state_that_comes_back_is_described_as_it_was():
+    back = replace(built(), schema_id=3, watermark=1, statistics="stat", properties={"note": "x", "progress.a": "1"})
+    back = replace(back, index_manifest="index", total_record_count=7, next_row_id=4)
+    previous = replace(built(back), watermark=9, properties={"progress.a": "2"}, next_row_id=8)
+    plain = Header(
+        uuid="x", schema_id=5, kind=CommitKind.OVERWRITE, user="u", identifier=7, time_ms=100, watermark=8,
+        properties={}, statistics=None, operation=None, returns_to=back,
+    )  # fmt: skip
+    header = header_of_return(plain, previous)
+    assert (header.schema_id, header.watermark, header.statistics) == (3, 1, "stat")
+    assert header.properties == {"note": "x", "progress.a": "2", "progress-since": "3"}
+    lists = Lists(base=ListFile("base", 1), delta=ListFile("delta", 1), changelog=None, index_manifest="index")
+    snapshot = build_snapshot(previous, header, lists, delta=DELTA, changelog=empty_entries())
+    assert (snapshot.watermark, snapshot.total_record_count, snapshot.next_row_id) == (1, 7, 8)
+    good = replace(GOOD, snapshot=snapshot, returns_to=back)
+    check_invariants(previous, good)
+    for wrong in ({"index_manifest": "other"}, {"total_record_count": 18}):
+        with pytest.raises(InternalError):
+            check_invariants(previous, replace(good, snapshot=replace(snapshot, **wrong)))
+
+
 def test_only_progress_is_carried_on_and_since_when():
     previous = replace(built(), id=6, properties={"progress.a": "1", "progress.b": "2", "note": "x"})
     carried = {"progress.a": "3", "progress.b": "2", "progress-since": "7", "own": "y"}
@@ -109,7 +131,7 @@ GOOD = Candidate(built(PREVIOUS), DELTA, (meta(3, 1),), (meta(2),))
 def test_a_good_candidate_passes_every_invariant():
     check_invariants(PREVIOUS, GOOD)
     check_invariants(None, Candidate(built(delta=DELTA.slice(0, 2)), DELTA.slice(0, 2), (), ()))
-    assert len(INVARIANTS) == 7
+    assert len(INVARIANTS) == 8
 
 
 TWICE = entries_table([(ADD, row("d1"), 0, 1, file("a"))] * 2)

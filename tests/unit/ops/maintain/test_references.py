@@ -15,11 +15,14 @@ from tidelake.errors import (
     FormatError,
     InvalidInputError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
 )
 from tidelake.ops.maintain.holders import find_change, look
 from tidelake.ops.maintain.tags import plan_tag_deletion, run_tag_deletion
 from tidelake.spec.documents.snapshot import snapshot_to_json
+from tidelake.testing import Fault, FaultyFileIO, MemoryFileIO
+from tidelake.testing.scenario import restore_image, take_image
 
 
 def ids(table) -> list[int]:
@@ -415,3 +418,102 @@ def test_two_looks_tell_what_moved():
     before = look(table.store)
     table.create_branch("side", snapshot=1)
     assert find_change(before, look(table.store)) == "branches"
+
+
+# ------------------------------------------------------------------------------------------------ names of branches
+
+
+def test_a_branch_gets_another_name_with_all_that_is_in_it():
+    table = new_table()
+    add(table, "a")
+    table.create_tag("t")
+    table.create_branch("old", tag="t").reset_consumer("c", 1)
+    before = every_file(table)
+    table.rename_branch("old", "new")
+    assert table.branches() == ["new"]
+    assert every_file(table) == {path.replace("branch-old", "branch-new") for path in before}
+    new = table.branch("new")
+    assert (new.tags(), new.consumers(), new.latest_snapshot()) == ({"t": 1}, {"c": 1}, table.latest_snapshot())
+    add(new, "b")
+    assert new.check(deep=True).ok
+
+
+def test_a_name_that_a_branch_cannot_get_is_refused():
+    table = new_table()
+    add(table, "a")
+    table.create_branch("one")
+    table.create_branch("two")
+    for name, new in (("one", "two"), ("one", "main"), ("one", "12"), ("one", "a/b"), ("main", "three"), ("one", "")):
+        with pytest.raises(InvalidInputError):
+            table.rename_branch(name, new)
+    with pytest.raises(NotFoundError):
+        table.rename_branch("three", "four")
+    with pytest.raises(InvalidInputError, match="in use"):
+        table.branch("one").rename_branch("one", "three")
+    assert table.branches() == ["one", "two"]
+
+
+@pytest.mark.parametrize(("fault", "named"), [(Fault.BEFORE, "old"), (Fault.AFTER, "new")])
+def test_a_rename_that_fails_leaves_a_whole_branch(fault, named):
+    table = new_table()
+    add(table, "a")
+    table.create_branch("old", snapshot=1)
+    image = take_image(table.store.env.io)
+
+    def rename(*faults):
+        io = MemoryFileIO()
+        restore_image(io, image)
+        watched = FaultyFileIO(io, dict(faults))
+        store = replace(table.store, env=replace(table.store.env, io=watched))
+        failed = None
+        try:
+            replace(table, store=store).rename_branch("old", "new")
+        except StorageError as error:
+            failed = error
+        return watched.ops, failed, [each.name for each in io.list("branch")]
+
+    ops, _, _ = rename()
+    at = next(op.number for op in ops if op.name == "rename_dir")
+    _, failed, names = rename((at, fault))
+    assert (failed is not None, names) == (named == "old", [f"branch-{named}"])
+
+
+# ------------------------------------------------------------------------------------------------ many consumers
+
+
+def test_consumers_are_forgotten_by_their_names():
+    table = new_table()
+    add(table, "a")
+    for name in ("nightly-1", "nightly-2", "hourly", "x.y"):
+        table.reset_consumer(name, 1)
+    assert table.clear_consumers("night", plan_only=True) == ()  # the whole name has to match
+    assert table.clear_consumers(excluding=".*ly.*", plan_only=True) == ("x.y",)
+    assert len(table.consumers()) == 4
+    assert table.clear_consumers("nightly-.*", ".*2") == ("nightly-1",)
+    assert sorted(table.consumers()) == ["hourly", "nightly-2", "x.y"]
+    with pytest.raises(InvalidInputError, match="malformed"):
+        table.clear_consumers("(")
+    assert table.clear_consumers() == ("hourly", "nightly-2", "x.y")
+    assert table.consumers() == {}
+
+
+# ------------------------------------------------------------------------------------------------ the oldest snapshot
+
+
+def test_the_oldest_snapshot_is_noted_after_a_gap():
+    table = new_table()
+    for name in "abcdef":
+        add(table, name)
+    for lost in (2, 4):
+        table.store.publisher.delete(lost)
+    for wrong, error in ((3, NotFoundError), (6, InvalidInputError), (9, InvalidInputError), (2, NotFoundError)):
+        with pytest.raises(error):
+            table.repair_earliest_snapshot(wrong)
+    assert table.store.env.io.read("snapshot/EARLIEST") == b"1"
+    assert table.repair_earliest_snapshot(5) == 1
+    assert table.store.env.io.read("snapshot/EARLIEST") == b"5"
+    assert table.store.snapshots.earliest_id() == 5
+    assert table.repair_earliest_snapshot(5) == 5
+    assert ids(table) == [1, 3, 5, 6]
+    with pytest.raises(InvalidInputError, match="between the oldest"):
+        table.repair_earliest_snapshot(3)
