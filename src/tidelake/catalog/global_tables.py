@@ -7,6 +7,7 @@ times and no sums of a table. Credentials among the options of a catalog are mas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -50,9 +51,9 @@ class GlobalSource:
         del context
         return schema_of(f"{SYSTEM_DATABASE}.{self.system}")
 
-    def batches(self, context: TableContext) -> Iterator[pa.RecordBatch]:
+    def batches(self, context: TableContext, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
         """Its rows, as the tables of the lake are now."""
-        del context
+        del context, columns
         return iter(self._rows().to_batches())
 
     def _rows(self) -> pa.Table:

@@ -7,7 +7,8 @@ shows the metadata of that moment, or of the point in time that the handle names
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 import pyarrow as pa
@@ -39,8 +40,8 @@ class RowSource(Protocol):
     def schema(self, context: TableContext) -> Schema:
         """Its columns."""
 
-    def batches(self, context: TableContext) -> Iterator[pa.RecordBatch]:
-        """All of its rows."""
+    def batches(self, context: TableContext, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
+        """All of its rows, with at least these columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,15 @@ class SystemScan(Scan):
         return "\n".join(lines)
 
     def _rows(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        return _choose_rows(self.source.batches(self.context), request)
+        return _choose_rows(self.source.batches(self.context, frozenset(request.looks_at)), request)
 
     def _read_all(self) -> pa.Table:
         return pa.Table.from_batches(list(self._begin()), schema=self.arrow_schema)
 
     def _count(self) -> int:
-        return sum(batch.num_rows for batch in self._rows(self.request()))
+        looked_at = sorted(self.where.columns()) if self.where is not None else ()
+        request = replace(self.request(), columns=tuple(looked_at) or self.columns[:1])
+        return sum(batch.num_rows for batch in self._rows(request))
 
 
 def _choose_rows(batches: Iterator[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ The views `audit_log`, `binlog` and `ro` are scans of the table itself and not l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -64,11 +65,11 @@ class SystemSource:
         """
         return row_tracking_schema(context) if self.system == ROW_TRACKING else schema_of(self.system)
 
-    def batches(self, context: TableContext) -> Iterator[pa.RecordBatch]:
-        """Its rows, as they are now or at the point in time that the options name."""
+    def batches(self, context: TableContext, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
+        """Its rows with at least these columns, as they are now or at the point in time that the options name."""
         if self.system == ROW_TRACKING:
             return read_tracked_rows(context)
-        return iter(read_system_table(context, self.system).to_batches())
+        return iter(read_system_table(context, self.system, columns).to_batches())
 
 
 def system_source(name: str) -> SystemSource:
@@ -87,13 +88,18 @@ def system_source(name: str) -> SystemSource:
     return SystemSource(system)
 
 
-def read_system_table(context: TableContext, system: str) -> pa.Table:
+def read_system_table(context: TableContext, system: str, columns: AbstractSet[str] | None = None) -> pa.Table:
     """The rows of a system table; those of one snapshot follow the point in time that the options name.
+
+    With `columns` others may be missing, where that saves work.
 
     Raises:
         NotFoundError: the snapshot or the tag does not exist.
     """
     if system in _OF_A_TABLE:
         return _OF_A_TABLE[system](context)
-    show = partial(_OF_A_SNAPSHOT[system], context)
+    if system == "files":
+        show = partial(file_tables.files_table, context, columns=columns)
+    else:
+        show = partial(_OF_A_SNAPSHOT[system], context)
     return at_point(context.store, context.options.of(TravelOptions), show)

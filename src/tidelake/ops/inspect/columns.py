@@ -232,8 +232,8 @@ def schema_of(name: str) -> Schema:
 
 
 def make_table(name: str, columns: Mapping[str, Values]) -> pa.Table:
-    """The rows of a system table from its columns, brought to their declared types."""
-    schema = row_to_arrow(schema_of(name).fields)
+    """The rows of a system table from its columns, or some of them, brought to their declared types."""
+    schema = row_to_arrow([field for field in schema_of(name).fields if field.name in columns])
     assert list(columns) == schema.names, (name, list(columns))
     return pa.Table.from_arrays([_to_type(columns[field.name], field.type) for field in schema], schema=schema)
 

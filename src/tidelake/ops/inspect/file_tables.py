@@ -8,7 +8,8 @@ of a byte array in memory, which says nothing; here a binary value is shown in h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,18 @@ from tidelake.spec.manifests.manifest import empty_entries
 from tidelake.spec.rows.binary_row import decode_rows
 from tidelake.spec.rows.binary_row_scalar import decode_row
 from tidelake.spec.rows.partition_path import internal_values, value_text
-from tidelake.spec.types.data_types import DataType, with_nullable
+from tidelake.spec.types.data_types import DataType, Root, with_nullable
 from tidelake.store.table_store import TableStore
 
 _UNKNOWN = "null"
+_STATISTICS: Final = ("null_value_counts", "min_value_stats", "max_value_stats")
+_PLAIN: Final = frozenset(
+    {
+        *(Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.CHAR, Root.VARCHAR),
+        *(Root.DATE, Root.TIME),
+    }
+)
+"""Types whose old style of text is that of the number, or the text itself."""
 
 
 def manifests_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
@@ -53,20 +62,22 @@ def manifests_table(context: TableContext, snapshot: Snapshot | None) -> pa.Tabl
     )
 
 
-def files_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
-    """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now."""
+def files_table(context: TableContext, snapshot: Snapshot | None, columns: AbstractSet[str] | None = None) -> pa.Table:
+    """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now.
+
+    Statistics are by far the dearest columns: they are left out if `columns` are given and none of them is among these.
+    """
     store = context.store
     entries = live_files(store, snapshot)
-    nulls, low, high = _stats_texts(store, entries)
+    with_statistics = columns is None or not columns.isdisjoint(_STATISTICS)
+    statistics = zip(_STATISTICS, _stats_texts(store, entries), strict=True) if with_statistics else ()
     front, keys = _place_columns(context, entries), _key_columns(store, entries)
     return make_table(
         "files",
         {
             **front,
             **keys,
-            "null_value_counts": nulls,
-            "min_value_stats": low,
-            "max_value_stats": high,
+            **dict(statistics),
             "min_sequence_number": entries.column("min_sequence"),
             "max_sequence_number": entries.column("max_sequence"),
             "creation_time": entries.column("creation_time_ms"),
@@ -254,12 +265,34 @@ def _key_texts(store: TableStore, rows: pa.ChunkedArray) -> pa.Array:
 
 
 def _value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
-    """The text of each value, made once for equal ones."""
+    """The text of each value; where it takes Python, it is made once for equal values."""
     if values.null_count == len(values):
         return pa.nulls(len(values), pa.string())
+    if dtype.root in _PLAIN:
+        numbers = values.cast(pa.int32()) if dtype.root in (Root.DATE, Root.TIME) else values
+        return numbers.cast(pa.string())
+    if dtype.root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ) and (moments := _moment_texts(values)) is not None:
+        return moments
     encoded = values.dictionary_encode()
     texts = [_text(value, dtype, legacy=True) for value in internal_values(encoded.dictionary, dtype)]
     return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _moment_texts(values: pa.Array) -> pa.Array | None:
+    """`2024-01-02T03:04`, seconds and groups of three digits only as far as they are not zero, as Java prints them.
+
+    None if a year has fewer or more than four digits.
+    """
+    moments = values.cast(pa.timestamp(values.type.unit))
+    years = pc.min_max(pc.year(moments)).as_py()
+    if not 1000 <= years["min"] <= years["max"] <= 9999:
+        return None
+    text = pc.utf8_replace_slice(moments.cast(pa.string()), 10, 11, "T")
+    for _ in range({"ms": 0, "us": 1, "ns": 2}[values.type.unit]):
+        text = pc.replace_substring_regex(text, r"(\.(?:\d{3})+)000$", r"\1")
+    for zeros in (r"\.000$", r":00$"):
+        text = pc.replace_substring_regex(text, zeros, "")
+    return text
 
 
 def _map_texts(columns: Mapping[str, pa.Array]) -> pa.Array:
