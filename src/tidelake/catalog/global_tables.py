@@ -213,13 +213,14 @@ def _partitions_of(table: Table) -> pa.Table:
     newest = TableOptions().of(TravelOptions)
     sums = at_point(table.store, newest, lambda snapshot: sum_files(table.store, snapshot, "partition"))
     times = sums.column("creation_time_ms_max").to_pylist()
-    names = table.name.partition(".")
+    context, names = table.context, table.name.partition(".")
+    legacy = context.paths.options.legacy_partition_name
     return make_table(
         "sys.partitions",
         {
             "database_name": [names[0]] * sums.num_rows,
             "table_name": [names[2]] * sums.num_rows,
-            "partition_name": partition_names(table.context, sums.column("partition")),
+            "partition_name": partition_names(context, sums.column("partition"), legacy=legacy),
             "record_count": sums.column("row_count_sum"),
             "file_size_in_bytes": sums.column("file_size_sum"),
             "file_count": sums.column("file_name_count"),

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidelake.ops.context import TableContext
 from tidelake.ops.inspect.columns import Values, make_table
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
 from tidelake.ops.scan.planner import bounds_by_schema
 from tidelake.spec.data_file import FileSource
@@ -132,7 +133,7 @@ def partitions_table(context: TableContext, snapshot: Snapshot | None) -> pa.Tab
             "options": unknown,
             "total_buckets": grouped.column("total_buckets_max"),
             "done": pa.repeat(pa.scalar(False), grouped.num_rows),
-            "deleted_record_count": grouped.column("delete_row_count_sum"),
+            "deleted_record_count": _deleted_counts(context.store, snapshot, grouped.column("partition")),
         },
     )
 
@@ -191,11 +192,23 @@ def live_files(store: TableStore, snapshot: Snapshot | None, columns: Iterable[s
 
 def sum_files(store: TableStore, snapshot: Snapshot | None, *by: str) -> pa.Table:
     """Rows, bytes and files of a snapshot by partition, or by partition and bucket."""
-    wanted = {*by, "row_count", "file_size", "delete_row_count", "file_name", "creation_time_ms", "total_buckets"}
+    wanted = {*by, "row_count", "file_size", "file_name", "creation_time_ms", "total_buckets"}
     entries = live_files(store, snapshot, wanted)
-    sums = [(name, "sum") for name in ("row_count", "file_size", "delete_row_count")]
+    sums = [(name, "sum") for name in ("row_count", "file_size")]
     others = [("file_name", "count"), ("creation_time_ms", "max"), ("total_buckets", "max")]
     return entries.group_by(list(by), use_threads=False).aggregate([*sums, *others])
+
+
+def _deleted_counts(store: TableStore, snapshot: Snapshot | None, partitions: pa.ChunkedArray) -> pa.Array:
+    """The rows that deletion vectors mark in each partition; null where one does not say how many it marks."""
+    vectors = None if snapshot is None else snapshot_vectors(store.manifests, snapshot)
+    if vectors is None:
+        return pa.repeat(pa.scalar(0, pa.int64()), len(partitions))
+    whole = pc.ScalarAggregateOptions(skip_nulls=False)
+    sums = vectors.group_by("partition", use_threads=False).aggregate([("cardinality", "sum", whole)])
+    places = pc.index_in(_flat(partitions), value_set=_flat(sums.column("partition")).cast(partitions.type))
+    found = _flat(sums.column("cardinality_sum")).take(places)
+    return pc.if_else(pc.is_null(places), 0, found)
 
 
 def _sums(grouped: pa.Table) -> dict[str, Values]:
@@ -324,22 +337,24 @@ def _row_text(store: TableStore, row: bytes) -> str:
     return "{" + ", ".join(_UNKNOWN if text is None else text for text in _partition_values(store, row)) + "}"
 
 
-def partition_names(context: TableContext, partitions: pa.ChunkedArray) -> pa.Array:
-    """The name of each of a few partitions: `dt=2026-11-15/hr=7`."""
-    return pa.array([_spec_text(context, row) for row in partitions.to_pylist()], pa.string())
+def partition_names(context: TableContext, partitions: pa.ChunkedArray, *, legacy: bool = False) -> pa.Array:
+    """The name of each of a few partitions, not escaped: `dt=2026-11-15/hr=7`; `legacy` is the old style of values."""
+    return pa.array([_spec_text(context, row, legacy=legacy) for row in partitions.to_pylist()], pa.string())
 
 
-def _spec_text(context: TableContext, row: bytes) -> str:
-    # For people to read: neither escaped nor in the old style of some folder names.
+def _spec_text(context: TableContext, row: bytes, *, legacy: bool) -> str:
     default = context.paths.options.default_partition_name
-    texts = (text if text and not text.isspace() else default for text in _partition_values(context.store, row))
+    texts = (
+        text if text and not text.isspace() else default
+        for text in _partition_values(context.store, row, legacy=legacy)
+    )
     return "/".join(f"{key}={text}" for key, text in zip(context.schema.partition_keys, texts, strict=True))
 
 
-def _partition_values(store: TableStore, row: bytes) -> list[str | None]:
+def _partition_values(store: TableStore, row: bytes, *, legacy: bool = False) -> list[str | None]:
     types = store.schema.partition_types
     return [
-        None if value is None else _text(value, dtype, legacy=False)
+        None if value is None else _text(value, dtype, legacy=legacy)
         for value, dtype in zip(decode_row(row, types), types, strict=True)
     ]
 
