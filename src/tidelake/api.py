@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelake.catalog.engine_port import LakeEngine
 from tidelake.catalog.filesystem import FileSystemCatalog, create_at
+from tidelake.catalog.global_tables import CATALOG_OPTIONS
 from tidelake.catalog.lake import Lake, first_schema
 from tidelake.catalog.names import check_plain_name, table_exists
 from tidelake.engine import engine, is_engine_frame
@@ -16,6 +17,7 @@ from tidelake.io.cache import Cache
 from tidelake.io.env import Env
 from tidelake.io.executor import ThreadExecutor
 from tidelake.io.open import open_fileio
+from tidelake.io.secrets import redact
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import CommitOptions
 from tidelake.ops.write.rows import as_table
@@ -34,12 +36,16 @@ def connect(warehouse: str | os.PathLike[str], *, storage: Mapping[str, Any] | N
     """Open a lake: a folder, `file://`, `s3://`, `gs://`, `az://` or `memory://`.
 
     Nothing is read or written yet. `storage` holds credentials and endpoints; secrets are never shown. Its
-    `unsafe.commit=True` allows commits to a storage that cannot create a file exclusively, for a single writer.
+    `unsafe.commit=True` allows commits to a storage that cannot create a file exclusively, for a single writer, and
+    `catalog-options-table.enabled=True` adds the system table `sys.catalog_options`.
 
     Raises:
         InvalidInputError: the location or a storage option is wrong.
     """
-    return Lake(FileSystemCatalog(_env(warehouse, storage)))
+    given = dict(storage or {})
+    shown = option_text(CATALOG_OPTIONS, given.pop(CATALOG_OPTIONS, False))
+    env = _env(warehouse, given)
+    return Lake(FileSystemCatalog(env), redact({**given, CATALOG_OPTIONS: shown, "warehouse": env.io.root}))
 
 
 def open_table(location: str | os.PathLike[str], *, storage: Mapping[str, Any] | None = None) -> Table:

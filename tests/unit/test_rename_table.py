@@ -144,6 +144,6 @@ def test_names_with_a_dollar_sign_are_no_tables(lake: Lake) -> None:
         lake.create_table("a.t$x", {"x": "INT"})
     assert caught.value.code == "system-name"
     lake.create_table("a.t", {"x": "INT"}).create_branch("b")
-    for name in ("a.t$snapshots", "a.t$branch_b$files"):
-        with pytest.raises(InvalidInputError, match="system table"):
+    for name in ("a.t$snapshot", "a.t$branch_b$file", "a.t$files$x"):
+        with pytest.raises(InvalidInputError, match="system table does not exist"):
             lake.table(name)

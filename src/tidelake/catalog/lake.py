@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from tidelake.catalog.global_tables import (
+    SYSTEM_DATABASE,
+    GlobalTables,
+    refuse_system_database,
+)
 from tidelake.catalog.names import check_plain_name, parse_name, split_name, table_exists
 from tidelake.catalog.protocol import Catalog
 from tidelake.engine import engine
@@ -22,7 +27,8 @@ from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schemas.schema import Schema, new_schema
 from tidelake.table import Table
 from tidelake.table.naming import column_types
-from tidelake.table.views import view_of
+from tidelake.table.system import system_table_of
+from tidelake.table.views import VIEWS, view_of
 
 if TYPE_CHECKING:
     from tidelake.table.engine_port import TableEngine
@@ -36,11 +42,17 @@ class Lake:
     """A warehouse of databases and tables."""
 
     catalog: Catalog
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    """The options that the lake was opened with, without credentials."""
 
     @property
     def env(self) -> Env:
         """The storage of the warehouse, with clock and ids."""
         return self.catalog.env
+
+    @property
+    def _globals(self) -> GlobalTables:
+        return GlobalTables(self.catalog, self.options)
 
     @property
     def location(self) -> str:
@@ -68,8 +80,9 @@ class Lake:
         """Create a database.
 
         Raises:
-            InvalidInputError: it exists, or the name is not usable.
+            InvalidInputError: it exists, or the name is not usable, or belongs to the system tables.
         """
+        refuse_system_database(name, "create a database")
         if not self.catalog.create_database(name) and not if_not_exists:
             raise InvalidInputError("database already exists", code="database-exists", database=name)
 
@@ -80,6 +93,7 @@ class Lake:
             NotFoundError: the database does not exist.
             InvalidInputError: it has tables, and `cascade` is not set.
         """
+        refuse_system_database(name, "drop a database")
         tables = self.tables(name)
         if tables and not cascade:
             raise InvalidInputError(
@@ -90,28 +104,38 @@ class Lake:
     # -------------------------------------------------------------------------------------------- tables
 
     def tables(self, database: str) -> list[str]:
-        """The names of the tables of a database.
+        """The names of the tables of a database; of `sys`, those of the system tables of the lake.
 
         Raises:
             NotFoundError: the database does not exist.
         """
-        return self.catalog.tables(database)
+        return self._globals.names() if database == SYSTEM_DATABASE else self.catalog.tables(database)
 
     def table(self, name: str) -> Table:
         """Open a table by `database.table`, or one of its branches by `database.table$branch_name`.
 
-        With `$audit_log`, `$binlog` or `$ro` at the end it opens a view, which has the reading methods of a table.
+        With `$audit_log`, `$binlog` or `$ro` at the end it opens a view, with `$files` or another such name a system
+        table; those of the lake are in the database `sys`. All of them have the reading methods of a table.
 
         Raises:
             NotFoundError: the table or the branch does not exist.
-            InvalidInputError: the name is not usable.
+            InvalidInputError: the name is not usable, or the table does not have such a system table.
         """
+        # Annotated as a table, because only the text of the name decides. Methods that a view lacks raise when called.
+        database, _, rest = name.partition(".")
+        if database == SYSTEM_DATABASE and rest:
+            return cast(Table, self._globals.open(rest))
         typed = parse_name(name)
         found = self.catalog.load_table(typed.shown, branch=typed.branch)
-        # Annotated as a table, because only the text of the name decides. Methods that a view lacks raise when called.
-        return found if typed.view is None else cast(Table, view_of(found, typed.view))
+        if typed.view is None:
+            return found
+        view = typed.view.lower()
+        return cast(Table, view_of(found, view) if view in VIEWS else system_table_of(found, view))
 
     def __contains__(self, name: str) -> bool:
+        database, _, rest = name.partition(".")
+        if database == SYSTEM_DATABASE:
+            return rest.lower() in self._globals.names()
         return self.catalog.has_table(name)
 
     def spark_table(
@@ -142,7 +166,9 @@ class Lake:
         table = self.table(name)
         if not isinstance(table, Table):
             raise UnsupportedError(
-                "views are not streamed", view=name, hint="stream the table; read.changelog=true adds row kinds"
+                "views and system tables are not streamed",
+                view=name,
+                hint="stream the table; read.changelog=true adds row kinds",
             )
         port: TableEngine[Table] = engine()
         return port.stream(table, spark, options)
@@ -174,7 +200,8 @@ class Lake:
             InvalidInputError: the table exists, or a column, key or option is wrong.
             UnsupportedError: an option is not honoured.
         """
-        split_name(check_plain_name(name))
+        database, _ = split_name(check_plain_name(name))
+        refuse_system_database(database, "create a table")
         first = first_schema(
             schema,
             time_ms=self.env.clock.now_ms(),
@@ -195,7 +222,9 @@ class Lake:
 
         Raises:
             NotFoundError: the table does not exist.
+            InvalidInputError: it is a system table of the lake.
         """
+        refuse_system_database(name.partition(".")[0], "drop a table")
         self.catalog.drop_table(name)
 
     def rename_table(self, old: str, new: str) -> Table:
@@ -211,7 +240,9 @@ class Lake:
             UnsupportedError: the storage cannot move a folder in one step.
             StorageError: the storage failed; the table is whole under one of the two names.
         """
-        return self.catalog.rename_table(check_plain_name(old), check_plain_name(new))
+        for name in (old, new):
+            refuse_system_database(check_plain_name(name).partition(".")[0], "rename a table")
+        return self.catalog.rename_table(old, new)
 
     # -------------------------------------------------------------------------------------------- procedures
 

@@ -15,6 +15,7 @@ from tidelake.cli.place import (
     pass_common_options,
     require_lake,
     split_names,
+    system_table_or_none,
     with_common_options,
     with_point,
 )
@@ -25,17 +26,19 @@ from tidelake.cli.place import (
 @with_common_options
 @pass_common_options
 def ls(common: CommonOptions, database: str | None) -> None:
-    """List databases, or the tables of one."""
+    """List databases, or the tables of one; `ls sys` lists the system tables of the lake."""
     from tidelake.cli.output import note, show_names
 
     lake = open_lake(common)
     require_lake(lake)
-    if database and database not in (known := lake.databases()):
+    try:
+        names = lake.tables(database) if database else lake.databases()
+    except tidelake.NotFoundError as cause:
+        known = lake.databases()
         hint = f"databases are {', '.join(known[:20])}" if known else "this lake has no database yet"
         raise tidelake.NotFoundError(
             "database does not exist", code="database-not-found", database=database, lake=lake.location, hint=hint
-        )
-    names = lake.tables(database) if database else lake.databases()
+        ) from cause
     show_names(names, as_json=common.as_json)
     if not names:
         note(f"no table in database {database}" if database else f"no database in {lake.location}")
@@ -47,9 +50,13 @@ def ls(common: CommonOptions, database: str | None) -> None:
 @pass_common_options
 def show(common: CommonOptions, table: str | None) -> None:
     """Show a table at a glance: columns, keys, size and last commit."""
-    from tidelake.cli.output import show_overview
+    from tidelake.cli.output import show_overview, show_system_overview
 
-    show_overview(open_named(common, table), as_json=common.as_json)
+    handle = open_named(common, table)
+    if (system := system_table_or_none(handle)) is not None:
+        show_system_overview(system, as_json=common.as_json)
+    else:
+        show_overview(handle, as_json=common.as_json)
 
 
 @click.command(epilog=example("-w lake schema shop.sales"))
@@ -69,18 +76,32 @@ def schema(common: CommonOptions, table: str | None) -> None:
 @click.option("--columns", help="Names, separated by commas.")
 @click.option("--where", help="A SQL condition.")
 @click.option("--order-by", help='Columns, separated by commas; "amount desc" is descending.')
+@click.option("--all", "everything", is_flag=True, help="Show every column of a system table.")
 @with_point
 @with_common_options
 @pass_common_options
 def head(
-    common: CommonOptions, table: str | None, limit: int, columns: str | None, where: str | None, order_by: str | None
+    common: CommonOptions,
+    table: str | None,
+    limit: int,
+    columns: str | None,
+    where: str | None,
+    order_by: str | None,
+    everything: bool,
 ) -> None:
-    """Print the first rows."""
-    from tidelake.cli.output import show_table
+    """Print the first rows of a table, or of a system table such as shop.sales$files."""
+    from tidelake.cli.output import BRIEF, show_table, without_secrets
 
     handle = open_at(common, table)
     rows = handle.to_arrow(columns=split_names(columns), where=where, limit=limit, order_by=split_names(order_by))
-    show_table(rows, title=handle.name, as_json=common.as_json, whole=True)
+    if system_table_or_none(handle) is not None:
+        shown = () if columns or everything else BRIEF.get(handle.name.rpartition("$")[2], ())
+        title, whole = handle.name, everything
+        show_table(
+            without_secrets(rows), title=title, as_json=common.as_json, whole=whole, columns=shown, wraps=everything
+        )
+    else:
+        show_table(rows, title=handle.name, as_json=common.as_json, whole=True)
 
 
 @click.command(epilog=example('-w lake explain shop.sales --where "id = 7"'))

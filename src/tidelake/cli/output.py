@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidelake.ops.compact.table import CompactionPlan
     from tidelake.ops.maintain.check import CheckReport
     from tidelake.table import Table
+    from tidelake.table.system import SystemTable
 
 BRIEF = {
     "snapshots": [
@@ -43,6 +44,15 @@ BRIEF = {
         "watermark",
     ],
     "files": ["partition", "bucket", "file_path", "level", "record_count", "file_size_in_bytes", "creation_time"],
+    "file_key_ranges": ["partition", "bucket", "file_path", "level", "record_count", "min_key", "max_key"],
+    "sys.partitions": [
+        "database_name",
+        "table_name",
+        "partition_name",
+        "record_count",
+        "file_size_in_bytes",
+        "file_count",
+    ],
     "partitions": ["partition", "record_count", "file_size_in_bytes", "file_count", "last_update_time"],
     "buckets": ["partition", "bucket", "record_count", "file_size_in_bytes", "file_count", "last_update_time"],
     "lsm": [
@@ -73,6 +83,9 @@ _SHORT = {
     "file_count": "files",
     "creation_time": "created",
     "last_update_time": "updated",
+    "database_name": "database",
+    "table_name": "table",
+    "partition_name": "partition",
 }
 """Headings where a terminal is too narrow for the names of the format."""
 _LEAST = ("schema_id", "watermark", "commit_user", "creation_time", "last_update_time", "operation", "level")
@@ -271,12 +284,14 @@ def _right(table: pa.Table, name: str) -> bool:
 
 
 def without_secrets(table: pa.Table) -> pa.Table:
-    """The system tables `options` and `schemas` with credentials masked; any other table as it is."""
+    """The system tables of options, and `schemas`, with credentials masked; any other table as it is."""
     import pyarrow as pa
 
-    if table.column_names == ["key", "value"]:
-        shown = redact(dict(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True)))
-        return pa.table({"key": list(shown), "value": list(shown.values())}, schema=table.schema)
+    if {"key", "value"} <= set(table.column_names):
+        given = zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True)
+        values = pa.array([redact({key: value})[key] for key, value in given], pa.string())
+        place = table.column_names.index("value")
+        return table.set_column(place, table.schema.field(place), values)
     if "options" not in table.column_names:
         return table
     given = table.column("options").to_pylist()
@@ -344,6 +359,16 @@ def show_schema(table: Table, *, as_json: bool) -> None:
         say(f"{key} = {value}")
 
 
+def show_system_overview(table: SystemTable, *, as_json: bool) -> None:
+    """What a system table shows, and how many rows it has."""
+    columns = {field.name: str(field.type) for field in table.schema.fields}
+    facts = {"table": table.name, "columns": columns, "primary_key": list(table.primary_key), "rows": table.count()}
+    if as_json:
+        print_json(facts)
+        return
+    _show_facts(facts)
+
+
 def show_overview(table: Table, *, as_json: bool) -> None:
     """What a table is, how large it is and what happened last."""
     import pyarrow.compute as pc
@@ -373,12 +398,16 @@ def show_overview(table: Table, *, as_json: bool) -> None:
         print_json(facts)
         return
     levels = ", ".join(f"{pluralize(count, 'file')} on level {level}" for level, count in counts.items())
-    for name, value in {**facts, "levels": levels}.items():
+    _show_facts({**facts, "levels": levels})
+    if latest is None:
+        say("the table is empty: no snapshot yet")
+
+
+def _show_facts(facts: Mapping[str, object]) -> None:
+    for name, value in facts.items():
         if value not in (None, [], {}, ""):
             for number, line in enumerate(_overview_lines(value)):
                 say(f"{'' if number else name.replace('_', ' '):13} {line}")
-    if latest is None:
-        say("the table is empty: no snapshot yet")
 
 
 def _level_counts(files: pa.Table) -> dict[str, int]:

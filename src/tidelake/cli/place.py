@@ -19,6 +19,7 @@ import tidelake
 if TYPE_CHECKING:
     from tidelake.catalog.lake import Lake
     from tidelake.table import Table
+    from tidelake.table.system import SystemTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -187,6 +188,13 @@ def open_at(common: CommonOptions, name: str | None) -> Table:
     return handle.at(snapshot=common.snapshot, tag=common.tag, timestamp=common.timestamp) if given else handle
 
 
+def system_table_or_none(handle: object) -> SystemTable | None:
+    """The handle if it is that of a system table, which `open_named` returns too if the name is that of one."""
+    from tidelake.table.system import SystemTable
+
+    return handle if isinstance(handle, SystemTable) else None
+
+
 def name_for_command(common: CommonOptions, handle: Table) -> str:
     """How to name the same table in another command."""
     return f"--table-path {common.table_path}" if common.table_path else handle.name
@@ -200,7 +208,7 @@ def _suggest_names(lake: Lake, name: str) -> str:
     if not databases:
         return "this lake has no tables yet; check its path, or create one with write --create"
     database = name.partition(".")[0]
-    if database not in databases:
+    if database not in databases and database != "sys":
         return f"the databases are {', '.join(databases[:20])}"
     tables = [f"{database}.{table}" for table in lake.tables(database)]
     near = difflib.get_close_matches(name, tables, n=1)

@@ -2,5 +2,6 @@
 
 Modules:
     deletion_vectors   the deleted positions of data files
+    file_index         what the file index of a data file lists
     hash_index         the hash codes of the keys in a dynamic bucket
 """

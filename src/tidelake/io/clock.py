@@ -93,3 +93,13 @@ def as_local_ms(time_ms: int) -> int:
     except (ValueError, OverflowError, OSError):
         return time_ms
     return time_ms + (int(offset.total_seconds() * 1000) if offset else 0)
+
+
+def from_local_ms(local_ms: int) -> int:
+    """Return the moment of a local wall-clock time written as if it were UTC: the inverse of `as_local_ms`."""
+    try:
+        written = datetime.fromtimestamp(local_ms / 1000, tz=UTC).replace(tzinfo=None)
+        offset = written.astimezone().utcoffset()
+    except (ValueError, OverflowError, OSError):
+        return local_ms
+    return local_ms - (int(offset.total_seconds() * 1000) if offset else 0)

@@ -8,7 +8,9 @@ Modules:
     maintenance   dedicated compaction, expiry, rollback, orphans
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`
-    inspecting    system tables
+    system        the read-only system tables, such as `$files`
+    read_only     the base of views and system tables
+    inspecting    system tables as Arrow tables
     following     the stream of changes that `follow` returns
     merge_builder   the builder that `merge` returns
     jobs          writers and committers for engines

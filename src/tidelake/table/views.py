@@ -6,11 +6,10 @@ changes the table; a call of one names the table to change instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
@@ -20,20 +19,16 @@ from tidelake.query import Scan, Shape, with_request
 from tidelake.store.table_store import TableStore
 from tidelake.table.following import Following
 from tidelake.table.handle import Table
-from tidelake.table.inspecting import Inspect
+from tidelake.table.read_only import ReadOnly
 from tidelake.table.reading import LATEST_FULL, Reading
 
 RO: Final = "ro"
 VIEWS: Final = (Shape.AUDIT_LOG.value, Shape.BINLOG.value, RO)
 """The names of the views, as they stand behind the dollar sign."""
-_FACTS: Final = frozenset(
-    {"branches", "check", "consumers", "files", "latest_snapshot", "snapshot", "tags", "why"},
-)
-"""Methods of a table that only read, and that a view passes on to its table."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class View(Reading):
+class View(ReadOnly):
     """One of the views of a table, with the columns that Paimon gives it: scan, changes and follow read it."""
 
     name: str
@@ -47,24 +42,10 @@ class View(Reading):
     def _repr_html_(self) -> str:
         return Table(self.name, self.store, self.dynamic)._repr_html_()
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        # Called only for missing attributes. While a view is being unpickled, its fields are missing as well.
-        if name.startswith("_") or not callable(getattr(Table, name, None)):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name in _FACTS:
-            fact: Callable[..., Any] = getattr(self.table, name)
-            return fact
-        return partial(_refuse_change, self.name, self.table.name)
-
     @property
     def table(self) -> Table:
         """The table behind the view."""
         return Table(self.name.removesuffix(f"${self.view}"), self.store, self.dynamic)
-
-    @property
-    def inspect(self) -> Inspect:
-        """The system tables of the table, as Arrow."""
-        return self.table.inspect
 
     def scan(
         self,
@@ -116,48 +97,8 @@ class View(Reading):
         self._require_changes()
         return Reading.follow(self, consumer, start, poll, columns=columns, where=where, timeout=timeout, until=until)
 
-    def reload(self) -> View:
-        """The same view with the table's current schema.
-
-        Raises:
-            NotFoundError: the table was dropped.
-        """
-        return view_of(self.table.reload(), self.view)
-
-    def at(
-        self,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        timestamp: str | datetime | int | None = None,
-        watermark: int | None = None,
-    ) -> View:
-        """The same view of the table as it was, as `Table.at` says.
-
-        Raises:
-            InvalidInputError: not exactly one point in time is given.
-            NotFoundError: the snapshot or the tag does not exist.
-        """
-        moved = self.table.at(snapshot=snapshot, tag=tag, timestamp=timestamp, watermark=watermark)
-        return view_of(moved, self.view)
-
-    def with_options(self, options: Mapping[str, object]) -> View:
-        """The same view with dynamic options, as `Table.with_options` takes them.
-
-        Raises:
-            InvalidInputError: an option is immutable, its value is wrong, or two of them contradict each other.
-            NotFoundError: the tag or the branch does not exist.
-        """
-        return view_of(self.table.with_options(options), self.view)
-
-    def branch(self, name: str) -> View:
-        """The same view of the table on a branch.
-
-        Raises:
-            NotFoundError: the branch does not exist.
-            InvalidInputError: the name is not usable.
-        """
-        return view_of(self.table.branch(name), self.view)
+    def _of(self, table: Table) -> View:
+        return view_of(table, self.view)
 
     def _require_changes(self) -> None:
         if self.view == RO and self.primary_key:
@@ -166,20 +107,7 @@ class View(Reading):
             )
 
 
-def _refuse_change(view: str, table: str, *_: object, **__: object) -> NoReturn:
-    raise InvalidInputError("a view cannot be changed", name=view, hint=f"write to {table}")
-
-
 def view_of(table: Table, view: str) -> View:
-    """A view of a table by its name.
-
-    Raises:
-        InvalidInputError: the view does not exist.
-    """
-    if view not in VIEWS:
-        raise InvalidInputError(
-            "system table cannot be opened by name",
-            name=ascii(view[:80]),
-            hint=f"use table(…).inspect; the views are {', '.join(VIEWS)}",
-        )
+    """A view of a table by its name, which is one of `VIEWS`."""
+    assert view in VIEWS, view
     return View(f"{table.name}${view}", table.store, table.dynamic, view)

@@ -214,7 +214,7 @@ def test_views_are_only_read_and_unknown_ones_are_told(lake: Lake) -> None:
         with pytest.raises(InvalidInputError, match="cannot be changed"):
             act()
     with pytest.raises(InvalidInputError, match="system table") as caught:
-        lake.table("d.t$files")
+        lake.table("d.t$file")
     assert "audit_log" in (caught.value.hint or "")
     with pytest.raises(NotFoundError):
         lake.table("d.nope$audit_log")

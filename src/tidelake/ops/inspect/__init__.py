@@ -1,8 +1,12 @@
 """System tables as Arrow tables with Paimon's column names, and explanations.
 
 System tables:
-    system_tables       snapshots, schemas, options, tags, branches, consumers
-    file_tables         manifests, files, partitions, buckets, index files
+    catalogue           the system tables by name
+    columns             their columns, types and keys
+    system_tables       snapshots, schemas, options, tags, branches, consumers, aggregations, statistics
+    file_tables         manifests, files, key ranges, partitions, buckets, index files
+    file_index_table    file indexes of data files
+    row_tracking        rows with their ids
     lsm_table           levels of buckets in numbers
     consumer_lag        how far each consumer is behind
 

@@ -7,14 +7,17 @@ of a byte array in memory, which says nothing; here a binary value is shown in h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.ops.context import TableContext
+from tidelake.ops.inspect.columns import Values, make_table
+from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, live_entries
 from tidelake.ops.scan.planner import bounds_by_schema
 from tidelake.spec.data_file import FileSource
@@ -23,11 +26,18 @@ from tidelake.spec.manifests.manifest import empty_entries
 from tidelake.spec.rows.binary_row import decode_rows
 from tidelake.spec.rows.binary_row_scalar import decode_row
 from tidelake.spec.rows.partition_path import internal_values, value_text
-from tidelake.spec.types.data_types import DataType, with_nullable
+from tidelake.spec.types.data_types import DataType, Root, with_nullable
 from tidelake.store.table_store import TableStore
 
-_TIME = pa.timestamp("ms")
 _UNKNOWN = "null"
+_STATISTICS: Final = ("null_value_counts", "min_value_stats", "max_value_stats")
+_PLAIN: Final = frozenset(
+    {
+        *(Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.CHAR, Root.VARCHAR),
+        *(Root.DATE, Root.TIME),
+    }
+)
+"""Types whose old style of text is that of the number, or the text itself."""
 
 
 def manifests_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
@@ -37,83 +47,102 @@ def manifests_table(context: TableContext, snapshot: Snapshot | None) -> pa.Tabl
     metas = [meta for each in read for meta in each(store.manifests, snapshot)] if snapshot else []
     low = [_row_text(store, meta.partition_stats.min_values) for meta in metas]
     high = [_row_text(store, meta.partition_stats.max_values) for meta in metas]
-    return pa.table(
+    return make_table(
+        "manifests",
         {
-            "file_name": pa.array([m.file_name for m in metas], pa.string()),
-            "file_size": pa.array([m.file_size for m in metas], pa.int64()),
-            "num_added_files": pa.array([m.num_added for m in metas], pa.int64()),
-            "num_deleted_files": pa.array([m.num_deleted for m in metas], pa.int64()),
-            "schema_id": pa.array([m.schema_id for m in metas], pa.int64()),
-            "min_partition_stats": pa.array(low, pa.string()),
-            "max_partition_stats": pa.array(high, pa.string()),
-            "min_row_id": pa.array([m.min_row_id for m in metas], pa.int64()),
-            "max_row_id": pa.array([m.max_row_id for m in metas], pa.int64()),
-        }
+            "file_name": [m.file_name for m in metas],
+            "file_size": [m.file_size for m in metas],
+            "num_added_files": [m.num_added for m in metas],
+            "num_deleted_files": [m.num_deleted for m in metas],
+            "schema_id": [m.schema_id for m in metas],
+            "min_partition_stats": low,
+            "max_partition_stats": high,
+            "min_row_id": [m.min_row_id for m in metas],
+            "max_row_id": [m.max_row_id for m in metas],
+        },
     )
 
 
-def files_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
-    """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now."""
+def files_table(context: TableContext, snapshot: Snapshot | None, columns: AbstractSet[str] | None = None) -> pa.Table:
+    """`t$files`: one row per live data file of a snapshot, with its statistics as the table's columns are now.
+
+    Statistics are by far the dearest columns: they are left out if `columns` are given and none of them is among these.
+    """
     store = context.store
-    entries = _live(store, snapshot)
-    suffix = pc.replace_substring_regex(entries.column("file_name"), pattern=r"^.*\.", replacement="")
-    nulls, low, high = _stats_texts(store, entries)
-    return pa.table(
+    entries = live_files(store, snapshot)
+    with_statistics = columns is None or not columns.isdisjoint(_STATISTICS)
+    statistics = zip(_STATISTICS, _stats_texts(store, entries), strict=True) if with_statistics else ()
+    front, keys = _place_columns(context, entries), _key_columns(store, entries)
+    return make_table(
+        "files",
         {
-            "partition": _partition_texts(store, entries.column("partition")),
-            "bucket": entries.column("bucket"),
-            "file_path": _addresses(context, entries),
-            "file_format": suffix.cast(pa.string()),
-            "schema_id": entries.column("schema_id"),
-            "level": entries.column("level"),
-            "record_count": entries.column("row_count"),
-            "file_size_in_bytes": entries.column("file_size"),
-            "min_key": _key_texts(store, entries.column("min_key")),
-            "max_key": _key_texts(store, entries.column("max_key")),
-            "null_value_counts": nulls,
-            "min_value_stats": low,
-            "max_value_stats": high,
+            **front,
+            **keys,
+            **dict(statistics),
             "min_sequence_number": entries.column("min_sequence"),
             "max_sequence_number": entries.column("max_sequence"),
-            "creation_time": entries.column("creation_time_ms").cast(_TIME),
+            "creation_time": entries.column("creation_time_ms"),
             "deleteRowCount": entries.column("delete_row_count"),
             "file_source": _sources(entries.column("file_source")),
             "first_row_id": entries.column("first_row_id"),
-            "write_cols": entries.column("write_cols").cast(pa.list_(pa.string())),
-        }
+            "write_cols": entries.column("write_cols"),
+        },
     )
+
+
+def file_key_ranges_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
+    """`t$file_key_ranges`: one row per live data file of a snapshot, with the keys between which its rows are."""
+    entries = live_files(context.store, snapshot)
+    front, keys = _place_columns(context, entries), _key_columns(context.store, entries)
+    return make_table("file_key_ranges", {**front, **keys, "first_row_id": entries.column("first_row_id")})
+
+
+def _place_columns(context: TableContext, entries: pa.Table) -> dict[str, Values]:
+    suffix = pc.replace_substring_regex(entries.column("file_name"), pattern=r"^.*\.", replacement="")
+    return {
+        "partition": partition_texts(context.store, entries.column("partition")),
+        "bucket": entries.column("bucket"),
+        "file_path": file_addresses(context, entries),
+        "file_format": suffix,
+        "schema_id": entries.column("schema_id"),
+        "level": entries.column("level"),
+        "record_count": entries.column("row_count"),
+        "file_size_in_bytes": entries.column("file_size"),
+    }
+
+
+def _key_columns(store: TableStore, entries: pa.Table) -> dict[str, Values]:
+    return {
+        "min_key": _key_texts(store, entries.column("min_key")),
+        "max_key": _key_texts(store, entries.column("max_key")),
+    }
 
 
 def partitions_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$partitions`: rows, bytes and files of each partition. What only a catalog would know is null."""
-    grouped = _sum_by(_live(context.store, snapshot), "partition")
-    count = grouped.num_rows
-    texts = [_spec_text(context, row) for row in grouped.column("partition").to_pylist()]
-    return pa.table(
+    grouped = sum_files(context.store, snapshot, "partition")
+    unknown = pa.nulls(grouped.num_rows)
+    return make_table(
+        "partitions",
         {
-            "partition": pa.array(texts, pa.string()),
+            "partition": partition_names(context, grouped.column("partition")),
             **_sums(grouped),
-            "created_at": pa.nulls(count, _TIME),
-            "created_by": pa.nulls(count, pa.string()),
-            "updated_by": pa.nulls(count, pa.string()),
-            "options": pa.nulls(count, pa.string()),
+            "created_at": unknown,
+            "created_by": unknown,
+            "updated_by": unknown,
+            "options": unknown,
             "total_buckets": grouped.column("total_buckets_max"),
-            "done": pa.repeat(pa.scalar(False), count),
-            "deleted_record_count": grouped.column("delete_row_count_sum"),
-        }
+            "done": pa.repeat(pa.scalar(False), grouped.num_rows),
+            "deleted_record_count": _deleted_counts(context.store, snapshot, grouped.column("partition")),
+        },
     )
 
 
 def buckets_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
     """`t$buckets`: rows, bytes and files of each bucket."""
-    grouped = _sum_by(_live(context.store, snapshot), "partition", "bucket")
-    partitions = _partition_texts(context.store, grouped.column("partition"))
-    return pa.table({"partition": partitions, "bucket": grouped.column("bucket"), **_sums(grouped)})
-
-
-_RANGES = pa.list_(
-    pa.struct([("f0", pa.string()), ("f1", pa.int32()), ("f2", pa.int32()), ("_CARDINALITY", pa.int64())])
-)
+    grouped = sum_files(context.store, snapshot, "partition", "bucket")
+    partitions = partition_texts(context.store, grouped.column("partition"))
+    return make_table("buckets", {"partition": partitions, "bucket": grouped.column("bucket"), **_sums(grouped)})
 
 
 def table_indexes_table(context: TableContext, snapshot: Snapshot | None) -> pa.Table:
@@ -133,51 +162,73 @@ def table_indexes_table(context: TableContext, snapshot: Snapshot | None) -> pa.
         ]
         for file in files
     ]
-    return pa.table(
+    return make_table(
+        "table_indexes",
         {
-            "partition": pa.array([_row_text(store, entry.partition) for entry in entries], pa.string()),
-            "bucket": pa.array([entry.bucket for entry in entries], pa.int32()),
-            "index_type": pa.array([file.index_type for file in files], pa.string()),
-            "file_name": pa.array([file.file_name for file in files], pa.string()),
-            "file_size": pa.array([file.file_size for file in files], pa.int64()),
-            "row_count": pa.array([file.row_count for file in files], pa.int64()),
-            "dv_ranges": pa.array(ranges, _RANGES),
-            "row_range_start": pa.array([each and each.row_range_start for each in covers], pa.int64()),
-            "row_range_end": pa.array([each and each.row_range_end for each in covers], pa.int64()),
-            "index_field_id": pa.array([each and each.index_field_id for each in covers], pa.int32()),
-            "index_field_name": pa.array([each and fields.get(each.index_field_id) for each in covers], pa.string()),
-        }
+            "partition": [_row_text(store, entry.partition) for entry in entries],
+            "bucket": [entry.bucket for entry in entries],
+            "index_type": [file.index_type for file in files],
+            "file_name": [file.file_name for file in files],
+            "file_size": [file.file_size for file in files],
+            "row_count": [file.row_count for file in files],
+            "dv_ranges": ranges,
+            "row_range_start": [each and each.row_range_start for each in covers],
+            "row_range_end": [each and each.row_range_end for each in covers],
+            "index_field_id": [each and each.index_field_id for each in covers],
+            "index_field_name": [each and fields.get(each.index_field_id) for each in covers],
+        },
     )
 
 
 # ------------------------------------------------------------------------------------------------ pieces
 
 
-def _live(store: TableStore, snapshot: Snapshot | None) -> pa.Table:
+def live_files(store: TableStore, snapshot: Snapshot | None, columns: Iterable[str] | None = None) -> pa.Table:
+    """The entries of the live data files of a snapshot; of an empty table none."""
     if snapshot is None:
         return empty_entries()
-    return live_entries(store.manifests, data_manifests(store.manifests, snapshot))
+    return live_entries(store.manifests, data_manifests(store.manifests, snapshot), columns=columns)
 
 
-def _sum_by(entries: pa.Table, *by: str) -> pa.Table:
-    sums = [(name, "sum") for name in ("row_count", "file_size", "delete_row_count")]
+def sum_files(store: TableStore, snapshot: Snapshot | None, *by: str) -> pa.Table:
+    """Rows, bytes and files of a snapshot by partition, or by partition and bucket."""
+    wanted = {*by, "row_count", "file_size", "file_name", "creation_time_ms", "total_buckets"}
+    entries = live_files(store, snapshot, wanted)
+    sums = [(name, "sum") for name in ("row_count", "file_size")]
     others = [("file_name", "count"), ("creation_time_ms", "max"), ("total_buckets", "max")]
     return entries.group_by(list(by), use_threads=False).aggregate([*sums, *others])
 
 
-def _sums(grouped: pa.Table) -> dict[str, pa.ChunkedArray]:
+def _deleted_counts(store: TableStore, snapshot: Snapshot | None, partitions: pa.ChunkedArray) -> pa.Array:
+    """The rows that deletion vectors mark in each partition; null where one does not say how many it marks."""
+    vectors = None if snapshot is None else snapshot_vectors(store.manifests, snapshot)
+    if vectors is None:
+        return pa.repeat(pa.scalar(0, pa.int64()), len(partitions))
+    whole = pc.ScalarAggregateOptions(skip_nulls=False)
+    sums = vectors.group_by("partition", use_threads=False).aggregate([("cardinality", "sum", whole)])
+    places = pc.index_in(_flat(partitions), value_set=_flat(sums.column("partition")).cast(partitions.type))
+    found = _flat(sums.column("cardinality_sum")).take(places)
+    return pc.if_else(pc.is_null(places), 0, found)
+
+
+def _sums(grouped: pa.Table) -> dict[str, Values]:
     return {
         "record_count": grouped.column("row_count_sum"),
         "file_size_in_bytes": grouped.column("file_size_sum"),
         "file_count": grouped.column("file_name_count"),
-        "last_update_time": grouped.column("creation_time_ms_max").cast(_TIME),
+        "last_update_time": grouped.column("creation_time_ms_max"),
     }
 
 
-def _addresses(context: TableContext, entries: pa.Table) -> pa.Array:
-    """The full address of each file; the folder of each bucket is computed once."""
+def table_address(context: TableContext) -> str:
+    """The full address of the table's folder, as Java writes it."""
     root = context.store.env.io.root.rstrip("/")
-    root = f"file:{root}" if root.startswith("/") else root
+    return f"file:{root}" if root.startswith("/") else root
+
+
+def file_addresses(context: TableContext, entries: pa.Table) -> pa.Array:
+    """The full address of each file; the folder of each bucket is computed once."""
+    root = table_address(context)
     partitions = _flat(entries.column("partition")).dictionary_encode()
     buckets = entries.column("bucket").to_numpy()
     places = np.stack([partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64), buckets.astype(np.int64)])
@@ -191,7 +242,8 @@ def _addresses(context: TableContext, entries: pa.Table) -> pa.Array:
 
 def _sources(column: pa.ChunkedArray) -> pa.Array:
     names = {each.value: each.name for each in FileSource}
-    return pa.array([names.get(value) for value in column.to_pylist()], pa.string())
+    encoded = _flat(column).dictionary_encode()
+    return pa.array([names.get(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -226,12 +278,34 @@ def _key_texts(store: TableStore, rows: pa.ChunkedArray) -> pa.Array:
 
 
 def _value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
-    """The text of each value, made once for equal ones."""
+    """The text of each value; where it takes Python, it is made once for equal values."""
     if values.null_count == len(values):
         return pa.nulls(len(values), pa.string())
+    if dtype.root in _PLAIN:
+        numbers = values.cast(pa.int32()) if dtype.root in (Root.DATE, Root.TIME) else values
+        return numbers.cast(pa.string())
+    if dtype.root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ) and (moments := _moment_texts(values)) is not None:
+        return moments
     encoded = values.dictionary_encode()
     texts = [_text(value, dtype, legacy=True) for value in internal_values(encoded.dictionary, dtype)]
     return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _moment_texts(values: pa.Array) -> pa.Array | None:
+    """`2024-01-02T03:04`, seconds and groups of three digits only as far as they are not zero, as Java prints them.
+
+    None if a year has fewer or more than four digits.
+    """
+    moments = values.cast(pa.timestamp(values.type.unit))
+    years = pc.min_max(pc.year(moments)).as_py()
+    if not 1000 <= years["min"] <= years["max"] <= 9999:
+        return None
+    text = pc.utf8_replace_slice(moments.cast(pa.string()), 10, 11, "T")
+    for _ in range({"ms": 0, "us": 1, "ns": 2}[values.type.unit]):
+        text = pc.replace_substring_regex(text, r"(\.(?:\d{3})+)000$", r"\1")
+    for zeros in (r"\.000$", r":00$"):
+        text = pc.replace_substring_regex(text, zeros, "")
+    return text
 
 
 def _map_texts(columns: Mapping[str, pa.Array]) -> pa.Array:
@@ -252,8 +326,8 @@ def _sort_names(names: Mapping[str, object]) -> Sequence[str]:
 # ------------------------------------------------------------------------------------------------ partitions
 
 
-def _partition_texts(store: TableStore, partitions: pa.ChunkedArray) -> pa.Array:
-    """The values of each partition as text such as `{2026-11-15, 7}`."""
+def partition_texts(store: TableStore, partitions: pa.ChunkedArray) -> pa.Array:
+    """The values of the partition of each row as text such as `{2026-11-15, 7}`."""
     encoded = _flat(partitions).dictionary_encode()
     texts = pa.array([_row_text(store, row) for row in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)
@@ -263,17 +337,24 @@ def _row_text(store: TableStore, row: bytes) -> str:
     return "{" + ", ".join(_UNKNOWN if text is None else text for text in _partition_values(store, row)) + "}"
 
 
-def _spec_text(context: TableContext, row: bytes) -> str:
-    """`dt=2026-11-15/hr=7`: readable, so neither escaped nor in the old style of some folder names."""
+def partition_names(context: TableContext, partitions: pa.ChunkedArray, *, legacy: bool = False) -> pa.Array:
+    """The name of each of a few partitions, not escaped: `dt=2026-11-15/hr=7`; `legacy` is the old style of values."""
+    return pa.array([_spec_text(context, row, legacy=legacy) for row in partitions.to_pylist()], pa.string())
+
+
+def _spec_text(context: TableContext, row: bytes, *, legacy: bool) -> str:
     default = context.paths.options.default_partition_name
-    texts = (text if text and not text.isspace() else default for text in _partition_values(context.store, row))
+    texts = (
+        text if text and not text.isspace() else default
+        for text in _partition_values(context.store, row, legacy=legacy)
+    )
     return "/".join(f"{key}={text}" for key, text in zip(context.schema.partition_keys, texts, strict=True))
 
 
-def _partition_values(store: TableStore, row: bytes) -> list[str | None]:
+def _partition_values(store: TableStore, row: bytes, *, legacy: bool = False) -> list[str | None]:
     types = store.schema.partition_types
     return [
-        None if value is None else _text(value, dtype, legacy=False)
+        None if value is None else _text(value, dtype, legacy=legacy)
         for value, dtype in zip(decode_row(row, types), types, strict=True)
     ]
 

@@ -39,6 +39,7 @@ from tidelake.spec.rows.binary_row_decode import decode_rows
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import BIGINT, INT, STRING, ElementType, Field, Root, RowType, with_nullable
 from tidelake.table import Table
+from tidelake.table.system import SystemScan
 
 Batches = Iterator[pa.RecordBatch]
 PART_BYTES: Final = 64 << 20
@@ -65,6 +66,8 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
             to be sorted.
         FormatError: a data file is missing.
     """
+    if isinstance(scan, SystemScan):
+        return _frame_of_rows(scan, spark, columns)
     chosen = _choose_columns(scan, columns)
     ref = TableRef.of(scan.name, scan.store, scan.options)
     hidden = tuple(name for name in chosen if name not in scan.columns)
@@ -101,6 +104,22 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     elif scan.shape is not Shape.ROWS:
         names.insert(0, f.lit("+I").alias(ROWKIND))
     return whole if len(names) == len(struct.names) and chosen == tuple(struct.names) else whole.select(*names)
+
+
+def _frame_of_rows(scan: SystemScan, spark: SparkSession, columns: Sequence[str] | None) -> DataFrame:
+    """The rows of a system table, read now: they come from metadata, which only the driver looks at."""
+    chosen = scan.columns if columns is None else _choose_columns(scan, columns)
+    if set(chosen) - set(scan.columns):
+        raise UnsupportedError(
+            "rows of a system table are not in data files, so they have no hidden columns", table=scan.name
+        )
+    request = replace(scan.request(), columns=tuple(chosen))
+    rows = with_request(scan, columns=request.columns).to_arrow().combine_chunks().to_batches()
+    struct = as_nullable(struct_of(request.fields))
+    if not rows:
+        return spark.createDataFrame([], struct)
+    shown = pa.Table.from_batches([to_spark_batch(batch, request.fields) for batch in rows])
+    return spark.createDataFrame(shown, struct)
 
 
 def _with_kinds(scan: Scan, hidden: Sequence[str]) -> bool:
