@@ -72,6 +72,7 @@ for _each in (
     refs.branch,
     refs.consumers,
     calling.call,
+    maintenance.analyze,
     maintenance.check,
     doctor,
 ):
