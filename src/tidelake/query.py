@@ -13,13 +13,15 @@ from tidelake.errors import InvalidInputError, NotFoundError, TidelakeError
 from tidelake.expr.from_polars import weaker_predicate
 from tidelake.expr.render import to_sql
 from tidelake.expr.tree import Predicate
-from tidelake.notebook import html_pre, plain
+from tidelake.notebook import html_pre, plain, pluralize
 from tidelake.ops.context import TableContext
 from tidelake.ops.read.binlog import binlog_schema, halves, pack_updates
 from tidelake.ops.read.changes import read_change_rows
+from tidelake.ops.read.extremes import find_extreme, read_extreme, refuse_unordered, to_python
 from tidelake.ops.read.order import sorted_batches
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
 from tidelake.ops.scan.batch import check_read_options, plan_batch, read_at
+from tidelake.ops.scan.exact import metadata_columns
 from tidelake.ops.scan.modes import Reading, find_changes, find_reading, names_a_place
 from tidelake.ops.scan.options import ReadOptions, ViewOptions
 from tidelake.ops.scan.planner import Plan, conjunction
@@ -216,6 +218,7 @@ class Scan:
             rows = sum(vector.cardinality or 0 for vector in marked)
             least = "" if all(vector.cardinality is not None for vector in marked) else "at least "
             lines.append(f"  deleted    {least}{rows:,} rows, by the deletion vectors of {len(marked)} files")
+        lines += self._explain_aggregates()
         if self.where is not None:
             lines.insert(2, f"  where      {to_sql(self.where)}")
         if self.limit is not None:
@@ -223,6 +226,20 @@ class Scan:
         if self.order:
             lines.insert(2, f"  order by   {', '.join(map(str, self.order))}")
         return "\n".join(lines)
+
+    def _explain_aggregates(self) -> list[str]:
+        """What `count`, `min` and `max` would be answered by."""
+        if self.shape is not Shape.ROWS or not self._keeps_whole_files:
+            return ["  count      by reading rows", "  min, max   by reading rows"]
+        merges = sum(not split.raw_convertible for split in self.splits())
+        keys = f" and the keys of {pluralize(merges, 'split')}" if merges else ""
+        asked = self.columns if self.limit is None else ()
+        low, high = metadata_columns(self.store, self.splits(), self.schema, asked)
+        ends = {"min, max": low} if low == high else {"min": low, "max": high}
+        how = {
+            end: f"from metadata for {', '.join(names)}" if names else "by reading rows" for end, names in ends.items()
+        }
+        return [f"  count      from metadata{keys}", *(f"  {end:9}  {text}" for end, text in how.items())]
 
     def __repr__(self) -> str:
         condition = "" if self.where is None else f" where {self.where}"
@@ -388,14 +405,58 @@ class Scan:
                 rows = sum(split.row_count for split in splits)
                 return rows if self.limit is None else min(rows, self.limit)
             return sum(batch.num_rows for batch in self._begin())
-        decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
-        if decided and not self.request().forgives:
-            # A condition on partitions holds for all rows of a file or for none.
+        if self._keeps_whole_files:
             rows = count_rows(self.context, self.splits())
             return rows if self.limit is None else min(rows, self.limit)
         looked_at = self.where.columns() if self.where is not None else frozenset[str]()
         request = replace(self.request(), columns=tuple(sorted(looked_at)) or self.columns[:1])
         return sum(batch.num_rows for batch in read_rows(self.context, self.splits(), request))
+
+    @property
+    def _keeps_whole_files(self) -> bool:
+        """Whether every row of the files is wanted: a condition on partitions holds for all rows of a file or none."""
+        decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
+        return decided and not self.request().forgives
+
+    def min(self, column: str) -> Any:
+        """The least value of a column as Python has it; None if no row has one.
+
+        It comes from metadata where that is exact, and only files that may hold it are read; `explain` says which
+        columns need no rows. The column may be one that the scan leaves out. NaN is greater than every number.
+
+        Raises:
+            InvalidInputError: the column does not exist, or its values have no order.
+            UnsupportedError: the value has nanoseconds and pandas is not installed.
+        """
+        return self._extreme(column, greatest=False)
+
+    def max(self, column: str) -> Any:
+        """The greatest value of a column, like `min`.
+
+        Raises:
+            InvalidInputError: the column does not exist, or its values have no order.
+            UnsupportedError: the value has nanoseconds and pandas is not installed.
+        """
+        return self._extreme(column, greatest=True)
+
+    def _extreme(self, column: str, *, greatest: bool) -> Any:
+        field = self.schema.field(column)
+        refuse_unordered(field)
+        if self.shape is Shape.BINLOG:
+            raise InvalidInputError("lists of values have no order", hint="read the audit log")
+        return to_python(self._first_look(lambda: self._find_extreme(field.name, greatest=greatest)))
+
+    def _find_extreme(self, column: str, *, greatest: bool) -> pa.Array:
+        if self._answers_by_file:
+            return read_extreme(self.context, self.splits(), self.request(), column, greatest=greatest)
+        narrow = with_request(self, columns=(column,))
+        dtype = narrow.arrow_schema.field(column).type
+        return find_extreme((batch.column(column) for batch in narrow._begin()), dtype, greatest=greatest)
+
+    @property
+    def _answers_by_file(self) -> bool:
+        """Whether the rows of the scan are all rows of its files, so that metadata can speak for them."""
+        return self.shape is Shape.ROWS and self.limit is None and self._keeps_whole_files
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.to_batches().__arrow_c_stream__(requested_schema)

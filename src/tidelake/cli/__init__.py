@@ -10,7 +10,7 @@ Commands:
     following     show what was committed and what changed
     writing       write, delete and update rows
     compacting    compact and rescale
-    maintenance   expire, remove orphans, roll back, check
+    maintenance   expire, remove orphans, roll back, analyze, check
     refs          tags, branches and consumers
     calling       Paimon's procedures by name
     doctor        check this machine and the storage

@@ -74,6 +74,7 @@ for _each in (
     refs.consumers,
     refs.clear_consumers,
     calling.call,
+    maintenance.analyze,
     maintenance.check,
     doctor,
 ):

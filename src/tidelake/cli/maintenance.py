@@ -1,4 +1,4 @@
-"""Commands that delete what is old or wrong: expire, orphans, rollbacks; and check, which changes nothing."""
+"""Commands that delete what is old or wrong: expire, orphans, rollbacks; analyze; and check, which changes nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidelake.cli.place import (
     name_for_command,
     open_named,
     pass_common_options,
+    split_names,
     with_common_options,
     with_consent,
 )
@@ -255,6 +256,45 @@ def rollback_schema(common: CommonOptions, table: str | None, schema_id: int, pl
         print_json({**proposal.facts, "done": True})
     else:
         say(f"the newest schema is {schema_id} now")
+
+
+@click.command(epilog=example("-w lake analyze shop.users --columns id,country"))
+@click.argument("table", required=False)
+@click.option("--columns", help="Names, separated by commas, whose values are analyzed.")
+@click.option("--all-columns", is_flag=True, help="Analyze every column whose type can be.")
+@with_common_options
+@pass_common_options
+def analyze(common: CommonOptions, table: str | None, columns: str | None, all_columns: bool) -> None:
+    """Publish statistics of a table for query planners: rows, bytes, and of columns distinct values and bounds.
+
+    Without columns only rows and bytes are counted. With columns, all rows are read once.
+    """
+    from tidelake.cli.output import print_json, progress_bar, say, show_table
+
+    if columns is not None and all_columns:
+        raise tidelake.InvalidInputError("columns are chosen twice", hint="give --columns or --all-columns, not both")
+    handle = open_named(common, table)
+    with progress_bar("reading"):
+        done = handle.analyze("all" if all_columns else split_names(columns))
+    found = done.statistics
+    if common.as_json:
+        facts = {
+            "table": handle.name,
+            "snapshot_ids": list(done.commit.snapshot_ids),
+            "analyzed_snapshot_id": found.snapshot_id if found else None,
+            "rows": found.merged_record_count if found else None,
+            "bytes": found.merged_record_size_bytes if found else None,
+        }
+        print_json({**facts, "columns": done.to_arrow().to_pylist()})
+        return
+    if found is None:
+        say("the table has no snapshot, so there is nothing to analyze")
+        return
+    say(
+        f"snapshot {found.snapshot_id} has {found.merged_record_count:,} rows, {found.merged_record_size_bytes:,} bytes"
+    )
+    if found.columns:
+        show_table(done.to_arrow(), title=handle.name, as_json=False, whole=True)
 
 
 @click.command(epilog=example("-w lake check shop.users --deep --rows"))

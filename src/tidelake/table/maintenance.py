@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
 from tidelake.ops.compact.buckets import Choice, choose_partitions
 from tidelake.ops.hooks.committers import make_user
+from tidelake.ops.maintain.analyze import AnalyzeResult, choose_columns, read_statistics, run_analyze
 from tidelake.ops.maintain.changelogs import ChangelogPlan, plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.earliest import repair_earliest_snapshot
 from tidelake.ops.maintain.expire import (
@@ -26,6 +27,8 @@ from tidelake.ops.maintain.returning import ReturnPlan, plan_return, run_return
 from tidelake.ops.maintain.rollback import RollbackPlan, Target, plan_rollback, run_rollback
 from tidelake.ops.maintain.schema_rollback import SchemaRollbackPlan, plan_schema_rollback, run_schema_rollback
 from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
+from tidelake.ops.scan.travel import TravelOptions, at_point
+from tidelake.spec.documents.statistics import Statistics
 from tidelake.spec.schemas.bucket_mode import BucketMode
 from tidelake.table.writing import Writing, step_runner_of
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:  # append tables do without the tree
 
 
 class Maintenance(Writing):
-    """Compaction beside writers, expiry, rollback and orphans.
+    """Compaction beside writers, expiry, rollback, orphans and statistics.
 
     Methods that delete return a plan, and carry it out unless `plan_only` is set.
     """
@@ -261,3 +264,28 @@ class Maintenance(Writing):
             InvalidInputError: it does not follow a gap.
         """
         return repair_earliest_snapshot(self.context, snapshot)
+
+    def analyze(self, columns: Sequence[str] | Literal["all"] | None = None) -> AnalyzeResult:
+        """Compute statistics of the newest snapshot for query planners, and publish them as a snapshot of their own.
+
+        Without columns only rows and size are counted, mostly from metadata. With a list of columns, or `"all"` that
+        can be analyzed, their rows are read once: distinct and null values, minimum and maximum (not of texts and
+        bytes), average and greatest length. Later commits keep the statistics until the schema changes.
+
+        Raises:
+            InvalidInputError: a column does not exist or cannot be analyzed, or the table is read at a point in time.
+            CommitConflictError: other jobs committed first at every attempt; nothing was published.
+            CommitUnknownError: the storage did not say whether the snapshot was published.
+        """
+        table = self._newest()
+        table._refuse_unreadable()
+        return run_analyze(table.context, table._committer(None), choose_columns(table.schema, columns))
+
+    def statistics(self) -> Statistics | None:
+        """The statistics that the newest snapshot carries, or that of the point in time; None without any.
+
+        Raises:
+            FormatError: the document is missing or damaged.
+        """
+        store = self.store
+        return at_point(store, self.context.options.of(TravelOptions), lambda found: read_statistics(store, found))

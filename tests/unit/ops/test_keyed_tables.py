@@ -45,7 +45,7 @@ def test_the_newest_row_of_a_key_wins(make):
     assert rows(table) == [{"k": 1, "v": "c", "n": 3}, {"k": 2, "v": "d", "n": 4}]
     assert rows(table.at(snapshot=1)) == [{"k": 1, "v": "c", "n": 3}, {"k": 2, "v": "b", "n": 2}]
     assert table.count() == 2
-    assert table.scan().explain().endswith("1 needs a merge")
+    assert "1 needs a merge" in table.scan().explain()
 
 
 def test_kinds_come_in_a_column_that_the_table_does_not_have(make):

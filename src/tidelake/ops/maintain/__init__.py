@@ -19,6 +19,10 @@ Files:
     deletion            delete files and empty folders
     orphans             files that nothing refers to
 
+Statistics:
+    analyze             compute and publish statistics of a table and its columns
+    column_sketch       statistics of one column, with bounded memory
+
 Checks:
     check               metadata against the invariants
     deep_check          rows and statistics of data files

@@ -6,6 +6,7 @@ Rows:
     keyed               rows of primary-key splits, merged on read
     staged              staged rows, as runs that a read merges in
     order               rows in an order, all or the first
+    extremes            the least and the greatest value of a column
 
 Changes:
     changes             rows with their row kinds

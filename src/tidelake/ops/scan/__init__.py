@@ -19,6 +19,7 @@ Files:
     plan                live files and changes of snapshots, as tables of entries
     partitions          partition filters
     topn                files that may contain the first rows of an order
+    exact               what metadata says exactly of minimum and maximum
     deletion_vectors    deletion vectors of the files that are read
     split               splits, and packing files into them
 """
