@@ -9,4 +9,5 @@ Modules:
     compacting   compact, compact_manifest, rescale
     expiring     expire_snapshots, expire_tags, remove_orphan_files
     references   tags, branches, consumers and rollback
+    refused      what Paimon has and is not supported here
 """

@@ -257,7 +257,22 @@ def test_procedures_are_listed_with_their_arguments(lake: tl.Lake) -> None:
     assert row["result_columns"] == "previous_snapshot_id, current_snapshot_id"
 
 
-@pytest.mark.parametrize("name", PROCEDURES)
+REFUSED = [each.name for each in PROCEDURES.values() if each.refusal]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_supported_is_refused_by_name_whatever_the_arguments(lake: tl.Lake, name: str) -> None:
+    for call in (lambda: lake.call(f"sys.{name.upper()}", wrong=1), lambda: preview_call(lake, name, ["db.t"])):
+        with pytest.raises(UnsupportedError, match="procedure is not supported") as caught:
+            call()
+        assert caught.value.code == "procedure-unsupported"
+        assert caught.value.facts["procedure"] == name
+        assert caught.value.facts["reason"] == PROCEDURES[name].refusal
+    row = next(each for each in lake.procedures().to_pylist() if each["name"] == name)
+    assert row["description"].startswith("Not supported: ")
+
+
+@pytest.mark.parametrize("name", [each for each in PROCEDURES if each not in REFUSED])
 def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl.Table, name: str) -> None:
     given = {"create_tag": ("x",), "rename_tag": ("x", "y"), "create_branch": ("x",), "reset_consumer": ("c", "1")}
     arguments = dict(CALLS.get(name, {}))

@@ -25,6 +25,17 @@ delete_branch | table, branch | result
 fast_forward | table, branch | result
 reset_consumer | table, consumerId, [nextSnapshotId] | result
 remove_orphan_files | table, [older_than], [dry_run], [parallelism], [mode] | deletedFileCount, deletedFileTotalLenInBytes
+compact_chain_table | table, partition, [overwrite] | result
+reassign_row_id | table, [partitions] | result
+rewrite_file_index | table, [where] | written_partitions, written_indexes
+create_global_index | table, index_column, index_type, [partitions], [options] | result
+drop_global_index | table, index_column, index_type, [partitions], [dry_run] | result, dropped_file_count
+migrate_table | source_type, table, [options], [delete_origin], [target_table], [options_map], [parallelism] | result
+migrate_database | source_type, database, [options], [options_map], [parallelism] | result
+alter_view_dialect | view, action, [engine], [query] | result
+create_function | function, inputParams, returnParams, [deterministic], [comment], [options] | result
+alter_function | function, change | result
+drop_function | function | result
 """  # noqa: E501
 ROWS = {cells[0]: cells[1:] for cells in (line.split(" | ") for line in PAIMON.strip().splitlines())}
 
