@@ -12,6 +12,7 @@ from tidelake.procedures.registry import PROCEDURES
 PAIMON = """
 compact | table, [partitions], [compact_strategy], [order_strategy], [order_by], [where], [options], [partition_idle_time], [buckets] | result
 compact_manifest | table, [options], [dry_run], [manifest_sort_enabled], [manifest_sort_partition_field], [manifest_sort_max_rewrite_size] | result
+materialize_deletion_vectors | table, [partitions], [options], [where] | result
 rescale | table, [bucket_num], [partitions], [where] | result
 expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
 create_tag | table, tag, [snapshot], [time_retained] | result

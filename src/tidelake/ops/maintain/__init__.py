@@ -14,6 +14,7 @@ Files:
     reachable           files that a snapshot refers to
     deletion            delete files and empty folders
     orphans             files that nothing refers to
+    manifests           merge and sort all manifests
 
 Checks:
     check               metadata against the invariants
