@@ -190,9 +190,14 @@ def procedures_page() -> str:
 
     lines = ["# Procedures", "", MADE, *PROCEDURES_TEXT.splitlines()]
     lines += ["", "| procedure | what it does |", "|---|---|"]
-    lines += [f"| [{each.name}](#{each.name}) | {_cell(each.doc)} |" for each in PROCEDURES.values()]
-    for each in PROCEDURES.values():
+    supported = [each for each in PROCEDURES.values() if not each.refusal]
+    refused = [each for each in PROCEDURES.values() if each.refusal]
+    lines += [f"| [{each.name}](#{each.name}) | {_cell(each.doc)} |" for each in supported]
+    lines += ["", "A call of one of these fails with `UnsupportedError`:", "", "| procedure | why |", "|---|---|"]
+    lines += [f"| [{each.name}](#{each.name}) | {_cell(each.refusal)} |" for each in refused]
+    for each in (*supported, *refused):
         asks = " The command line shows its plan and asks first." if each.preview else ""
+        asks += f" **Not supported:** {_cell(each.refusal)}." if each.refusal else ""
         lines += ["", f"## {each.name}", "", each.doc + asks, ""]
         lines += ["| argument | kind | default | meaning |", "|---|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind.name} | {_default(one)} | {_cell(one.doc)} |" for one in each.arguments]

@@ -103,6 +103,13 @@ TESTS = {
             "num-sorted-run.compaction-trigger",
         ),
     },
+    "unit/ops/commit/test_manifest_sort.py": {
+        "test_the_column_to_sort_by_is_the_first_partition_column_or_the_one_that_is_named": (
+            "manifest-sort.partition-field",
+        ),
+        "test_the_table_option_decides_unless_the_call_does": ("manifest-sort.enabled",),
+        "test_what_exceeds_the_limit_is_left_and_the_widest_ranges_go_first": ("manifest-sort.max-rewrite-size",),
+    },
     "unit/ops/commit/test_merging.py": {
         "test_a_full_merge_is_due_when_their_bytes_reach_the_threshold": (
             "manifest.full-compaction-threshold-size",

@@ -238,10 +238,6 @@ _WITHOUT_EFFECT: Final = (
         "manifest.merge-optimize.enabled",
     ),
     (
-        "The order of entries in manifests changes no answer, only how many manifests a plan can skip.",
-        "manifest-sort.enabled manifest-sort.partition-field manifest-sort.max-rewrite-size",
-    ),
-    (
         _needs("visibility-callback.enabled"),
         "visibility-callback.timeout visibility-callback.check-interval",
     ),

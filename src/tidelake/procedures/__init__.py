@@ -6,7 +6,8 @@ Modules:
     registry     find, list, preview and call procedures
     procedure    what a procedure is, and the arguments that several share
     arguments    the kinds of arguments, and how texts and values are parsed
-    compacting   compact, compact_manifest, rescale
+    compacting   compact, compact_manifest, materialize_deletion_vectors, rescale
     expiring     expire_snapshots, expire_tags, remove_orphan_files
     references   tags, branches, consumers and rollback
+    refused      what Paimon has and is not supported here
 """

@@ -1,10 +1,11 @@
-"""Procedures that rewrite files without changing a row: compact, compact_manifest, rescale."""
+"""Procedures that rewrite files without changing a row: compactions, manifests, deletion vectors, rescale."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from tidelake.ops.compact.table import CompactionPlan
+from tidelake.ops.maintain.manifests import ManifestPlan
 from tidelake.ops.write.rescale import RescalePlan
 from tidelake.procedures.arguments import BOOLEAN, BUCKETS, INTEGER, SPAN, TEXT, Argument, Values, choice
 from tidelake.procedures.procedure import (
@@ -56,11 +57,45 @@ def _compact_table(tables: Tables, values: Values, *, plan_only: bool) -> object
 
 
 def _compact_manifest(tables: Tables, values: Values) -> Rows:
-    refuse("compact_manifest", values, "dry_run", hint="leave it out: the call changes no row and no data file")
-    sorting = [name for name in values if name.startswith("manifest_sort_")]
-    refuse("compact_manifest", values, *sorting, hint="leave it out: manifests are not sorted yet")
-    open_table(tables, values).new_commit().compact_manifests()
+    _merge_manifests(tables, values, plan_only=values["dry_run"])
     return DONE
+
+
+def _preview_compact_manifest(tables: Tables, values: Values) -> Preview | None:
+    if values["dry_run"]:
+        return None
+    plan = _merge_manifests(tables, values, plan_only=True)
+    assert isinstance(plan, ManifestPlan)
+    if plan.is_empty:
+        return Preview(f"{values['table']} has no manifests to merge", is_empty=True)
+    return Preview(f"of {values['table']}, {plan}")
+
+
+def _merge_manifests(tables: Tables, values: Values, *, plan_only: bool) -> object:
+    return open_table(tables, values).compact_manifests(
+        values["manifest_sort_enabled"],
+        values["manifest_sort_partition_field"],
+        values["manifest_sort_max_rewrite_size"],
+        plan_only=plan_only,
+    )
+
+
+def _materialize(tables: Tables, values: Values) -> Rows:
+    _materialize_vectors(tables, values, plan_only=False)
+    return DONE
+
+
+def _preview_materialize(tables: Tables, values: Values) -> Preview:
+    plan = _materialize_vectors(tables, values, plan_only=True)
+    assert isinstance(plan, CompactionPlan)
+    if not plan.rewrites:
+        return Preview(f"no chosen file of {values['table']} has a deletion vector", is_empty=True)
+    return Preview(f"materializes deletion vectors of {values['table']}: {plan}")
+
+
+def _materialize_vectors(tables: Tables, values: Values, *, plan_only: bool) -> object:
+    table = open_table(tables, values)
+    return table.materialize_deletion_vectors(partitions_of(table, values), values["where"], plan_only=plan_only)
 
 
 def _rescale(tables: Tables, values: Values) -> Rows:
@@ -113,17 +148,26 @@ PROCEDURES: Final = (
     ),
     Procedure(
         name="compact_manifest",
-        doc="Merge all manifests of a table fully.",
+        doc="Merge all manifests of a table fully, and sort their entries by partition and bucket if that is wanted.",
         arguments=(
             TABLE,
             USE_OPTIONS,
-            Argument("dry_run", BOOLEAN, "Only say what would be done; not supported yet.", default=False),
-            Argument("manifest_sort_enabled", BOOLEAN, "Sort entries by partition; not supported yet.", default=False),
-            Argument("manifest_sort_partition_field", TEXT, "The column to sort by; not supported yet."),
-            Argument("manifest_sort_max_rewrite_size", TEXT, "How much is sorted at most; not supported yet."),
+            Argument("dry_run", BOOLEAN, "Change nothing; the command line and the verb show the plan.", default=False),
+            Argument("manifest_sort_enabled", BOOLEAN, "Sort entries; by default as the table's options say."),
+            Argument("manifest_sort_partition_field", TEXT, "The partition column to sort by first."),
+            Argument("manifest_sort_max_rewrite_size", TEXT, "Bytes of manifests that are sorted, such as 256 mb."),
         ),
         columns=RESULT,
         run=_compact_manifest,
+        preview=_preview_compact_manifest,
+    ),
+    Procedure(
+        name="materialize_deletion_vectors",
+        doc="Rewrite the files that have deletion vectors without their deleted rows. No row changes.",
+        arguments=(TABLE, CHOSEN_PARTITIONS, USE_OPTIONS, WHERE),
+        columns=RESULT,
+        run=_materialize,
+        preview=_preview_materialize,
     ),
     Procedure(
         name="rescale",

@@ -45,6 +45,8 @@ class Procedure:
     columns: pa.Schema
     run: Callable[[Tables, Values], Rows]
     preview: Callable[[Tables, Values], Preview | None] | None = None
+    refusal: str = ""
+    """Why every call of it is refused; empty for a procedure that can be called."""
 
 
 RESULT: Final = pa.schema([pa.field("result", pa.bool_())])

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.options import nearest
-from tidelake.procedures import compacting, expiring, references
+from tidelake.procedures import compacting, expiring, references, refused
 from tidelake.procedures.arguments import bind
 from tidelake.procedures.procedure import Preview, Procedure, Tables
+from tidelake.procedures.refused import make_refusal
 
 _SYSTEM: Final = "sys."
 _LISTED: Final = pa.schema(
@@ -29,8 +30,10 @@ def _by_name(listed: Iterable[Procedure]) -> Mapping[str, Procedure]:
     return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
 
 
-PROCEDURES: Final = _by_name([*compacting.PROCEDURES, *expiring.PROCEDURES, *references.PROCEDURES])
-"""Every procedure by its name, in order of the names."""
+PROCEDURES: Final = _by_name(
+    [*compacting.PROCEDURES, *expiring.PROCEDURES, *references.PROCEDURES, *refused.PROCEDURES]
+)
+"""Every procedure by its name, in order of the names, those included whose calls are refused."""
 
 
 def find_procedure(name: str) -> Procedure:
@@ -43,12 +46,21 @@ def find_procedure(name: str) -> Procedure:
     if plain in PROCEDURES:
         return PROCEDURES[plain]
     meant = nearest(plain, PROCEDURES)
+    supported = (each.name for each in PROCEDURES.values() if not each.refusal)
     raise NotFoundError(
         "procedure does not exist",
         code="procedure-not-found",
         procedure=ascii(name[:80])[1:-1],
-        hint=f"did you mean {meant}?" if meant else f"procedures are {', '.join(PROCEDURES)}",
+        hint=f"did you mean {meant}?" if meant else f"procedures are {', '.join(supported)}",
     )
+
+
+def _find_supported(name: str) -> Procedure:
+    """The procedure of a name. A refused one is refused before its arguments are read: no other value would help."""
+    found = find_procedure(name)
+    if found.refusal:
+        raise make_refusal(found.name, found.refusal)
+    return found
 
 
 def call_procedure(
@@ -59,9 +71,9 @@ def call_procedure(
     Raises:
         NotFoundError: the procedure, its table, or what it works on does not exist.
         InvalidInputError: an argument is not known, missing, given twice, or does not fit.
-        UnsupportedError: an argument asks for something that is not done yet.
+        UnsupportedError: the procedure is not supported, or an argument asks for something that is not done yet.
     """
-    found = find_procedure(name)
+    found = _find_supported(name)
     values = bind(found.name, found.arguments, positional, named or {})
     with _named_in_errors(found):
         return pa.Table.from_pylist(list(found.run(tables, values)), schema=found.columns)
@@ -77,7 +89,7 @@ def preview_call(
         InvalidInputError: as `call_procedure`.
         UnsupportedError: as `call_procedure`.
     """
-    found = find_procedure(name)
+    found = _find_supported(name)
     values = bind(found.name, found.arguments, positional, named or {})
     with _named_in_errors(found):
         return None if found.preview is None else found.preview(tables, values)
@@ -100,7 +112,7 @@ def list_procedures() -> pa.Table:
             "name": each.name,
             "arguments": ", ".join(map(str, each.arguments)),
             "result_columns": ", ".join(each.columns.names),
-            "description": each.doc,
+            "description": f"Not supported: {each.refusal}." if each.refusal else each.doc,
         }
         for each in PROCEDURES.values()
     ]

@@ -30,13 +30,14 @@ from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span
 from tidelake.ops.scan.travel import TravelOptions, at_point
 from tidelake.spec.documents.statistics import Statistics
 from tidelake.spec.schemas.bucket_mode import BucketMode
-from tidelake.table.writing import Writing, step_runner_of
+from tidelake.table.upkeep import Upkeep
+from tidelake.table.writing import step_runner_of
 
 if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.compact.dedicated import CompactionSummary, Round, Stop
 
 
-class Maintenance(Writing):
+class Maintenance(Upkeep):
     """Compaction beside writers, expiry, rollback, orphans and statistics.
 
     Methods that delete return a plan, and carry it out unless `plan_only` is set.

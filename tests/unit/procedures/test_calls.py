@@ -109,9 +109,34 @@ def test_compact_manifest_merges_all_manifests(lake: tl.Lake, table: tl.Table) -
     before = table.inspect.manifests().num_rows
     assert rows(lake, "compact_manifest", table="db.t") == DONE
     assert table.inspect.manifests().num_rows < before
-    for given in ({"dry_run": True}, {"manifest_sort_enabled": "true"}, {"manifest_sort_partition_field": "dt"}):
-        with pytest.raises(UnsupportedError):
-            lake.call("compact_manifest", table="db.t", **given)
+
+
+def test_compact_manifest_sorts_as_the_arguments_say_and_can_be_tried_first(lake: tl.Lake, table: tl.Table) -> None:
+    # Explicit arguments count more than options, also than one that names a column that does not exist.
+    given = {"options": "manifest-sort.partition-field=missing", "manifest_sort_max_rewrite_size": "1 gb"}
+    given |= {"manifest_sort_enabled": "true", "manifest_sort_partition_field": "dt"}
+    assert rows(lake, "compact_manifest", table="db.t", dry_run=True, **given) == DONE
+    assert table.latest_snapshot().id == 3
+    assert rows(lake, "compact_manifest", table="db.t", **given) == DONE
+    assert table.latest_snapshot().id == 4
+    assert rows(lake, "compact_manifest", table="db.t", **given) == DONE
+    assert table.latest_snapshot().id == 4
+    for wrong in ({"manifest_sort_partition_field": "v"}, {"manifest_sort_max_rewrite_size": "many"}):
+        with pytest.raises(InvalidInputError):
+            lake.call("compact_manifest", table="db.t", **{**given, **wrong})
+
+
+def test_deletion_vectors_are_materialized_in_chosen_partitions(lake: tl.Lake) -> None:
+    columns, options = {"id": "INT", "dt": "STRING"}, {"deletion-vectors.enabled": True}
+    made = lake.create_table("db.marked", columns, partition_by=["dt"], options=options)
+    made.write([{"id": n, "dt": dt} for n in range(4) for dt in ("mon", "tue")])
+    made.delete("id = 1")
+    assert rows(lake, "materialize_deletion_vectors", "db.marked", "dt=mon") == DONE
+    assert made.inspect.files().num_rows == 2
+    assert made.materialize_deletion_vectors(plan_only=True).files == 1
+    assert rows(lake, "materialize_deletion_vectors", table="db.marked", where="dt = 'tue'") == DONE
+    assert made.materialize_deletion_vectors(plan_only=True).files == 0
+    assert sorted(made.to_arrow().column("id").to_pylist()) == [0, 0, 2, 2, 3, 3]
 
 
 def test_rescale_changes_the_buckets_of_partitions(lake: tl.Lake, table: tl.Table) -> None:
@@ -270,6 +295,8 @@ def test_orphans_are_counted_and_deleted_in_a_table_or_a_database(
 
 CALLS: dict[str, dict[str, object]] = {
     "compact": {},
+    "compact_manifest": {},
+    "materialize_deletion_vectors": {},
     "rescale": {"bucket_num": 3},
     "expire_snapshots": {"retain_min": 1, "older_than": "1 h"},
     "expire_tags": {"older_than": "1 h"},
@@ -297,7 +324,7 @@ def test_a_preview_says_what_would_go_and_changes_nothing(lake: tl.Lake, table: 
     before = (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows)
     preview = preview_call(lake, name, ["db.t"], CALLS[name])
     assert preview is not None
-    assert not preview.is_empty
+    assert preview.is_empty == (name == "materialize_deletion_vectors")  # no row of the table is deleted by a vector
     assert "db.t" in preview.text
     assert (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows) == before
 
@@ -314,7 +341,22 @@ def test_procedures_are_listed_with_their_arguments(lake: tl.Lake) -> None:
     assert row["result_columns"] == "previous_snapshot_id, current_snapshot_id"
 
 
-@pytest.mark.parametrize("name", PROCEDURES)
+REFUSED = [each.name for each in PROCEDURES.values() if each.refusal]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_supported_is_refused_by_name_whatever_the_arguments(lake: tl.Lake, name: str) -> None:
+    for call in (lambda: lake.call(f"sys.{name.upper()}", wrong=1), lambda: preview_call(lake, name, ["db.t"])):
+        with pytest.raises(UnsupportedError, match="procedure is not supported") as caught:
+            call()
+        assert caught.value.code == "procedure-unsupported"
+        assert caught.value.facts["procedure"] == name
+        assert caught.value.facts["reason"] == PROCEDURES[name].refusal
+    row = next(each for each in lake.procedures().to_pylist() if each["name"] == name)
+    assert row["description"].startswith("Not supported: ")
+
+
+@pytest.mark.parametrize("name", [each for each in PROCEDURES if each not in REFUSED])
 def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl.Table, name: str) -> None:
     given: dict[str, tuple[object, ...]] = {
         "create_tag": ("x",),

@@ -12,6 +12,7 @@ from tidelake.procedures.registry import PROCEDURES
 PAIMON = """
 compact | table, [partitions], [compact_strategy], [order_strategy], [order_by], [where], [options], [partition_idle_time], [buckets] | result
 compact_manifest | table, [options], [dry_run], [manifest_sort_enabled], [manifest_sort_partition_field], [manifest_sort_max_rewrite_size] | result
+materialize_deletion_vectors | table, [partitions], [options], [where] | result
 rescale | table, [bucket_num], [partitions], [where] | result
 expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
 create_tag | table, tag, [snapshot], [time_retained] | result
@@ -30,6 +31,17 @@ merge_branch | table, source_branch, [target_branch] | result
 reset_consumer | table, consumerId, [nextSnapshotId] | result
 clear_consumers | table, [includingConsumers], [excludingConsumers] | result
 remove_orphan_files | table, [older_than], [dry_run], [parallelism], [mode] | deletedFileCount, deletedFileTotalLenInBytes
+compact_chain_table | table, partition, [overwrite] | result
+reassign_row_id | table, [partitions] | result
+rewrite_file_index | table, [where] | written_partitions, written_indexes
+create_global_index | table, index_column, index_type, [partitions], [options] | result
+drop_global_index | table, index_column, index_type, [partitions], [dry_run] | result, dropped_file_count
+migrate_table | source_type, table, [options], [delete_origin], [target_table], [options_map], [parallelism] | result
+migrate_database | source_type, database, [options], [options_map], [parallelism] | result
+alter_view_dialect | view, action, [engine], [query] | result
+create_function | function, inputParams, returnParams, [deterministic], [comment], [options] | result
+alter_function | function, change | result
+drop_function | function | result
 """  # noqa: E501
 ROWS = {cells[0]: cells[1:] for cells in (line.split(" | ") for line in PAIMON.strip().splitlines())}
 

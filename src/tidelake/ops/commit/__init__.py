@@ -13,6 +13,7 @@ The commit:
     loop                plan, write metadata, publish, retry
     providers           the changes of a request: fixed, computed from the state, or rebased
     manifest_merge      merge manifests
+    manifest_sort       sort the entries of manifests while they are merged
     publish             offer a snapshot, and settle an unknown answer
     standing            verify that a published snapshot follows its base
     outcome             what is published, and what an error means to the caller

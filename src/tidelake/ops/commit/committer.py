@@ -30,6 +30,7 @@ from tidelake.ops.commit.hooks import Hook
 from tidelake.ops.commit.leftovers import select_unpublished
 from tidelake.ops.commit.lookup_guard import LevelsUnchanged, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, validate_number
+from tidelake.ops.commit.manifest_sort import make_order
 from tidelake.ops.commit.messages import (
     BATCH_IDENTIFIER,
     CommitMessage,
@@ -38,7 +39,7 @@ from tidelake.ops.commit.messages import (
     CompactIncrement,
     DataIncrement,
 )
-from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_shape
+from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape, check_shape, force_full_merge
 from tidelake.ops.commit.outcome import CommitOutcome, compaction_warning
 from tidelake.ops.commit.overwrite import (
     Overwrite,
@@ -55,7 +56,6 @@ from tidelake.ops.commit.success import mark_done
 from tidelake.ops.context import TableContext
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION
-from tidelake.options import Bytes
 from tidelake.options.capabilities import refuse_commit
 from tidelake.spec.avro.container import codec_name
 from tidelake.spec.documents.progress import PROPERTY_PREFIX, CommitProgress
@@ -116,6 +116,7 @@ class Committer:
         refuse_commit(options)
         self._options = options.of(CommitOptions)
         self._manifest = options.of(ManifestOptions)
+        make_order(self._manifest, store.schema)  # a wrong column is an error before anything is written
         codec, target = codec_name(self._manifest.compression), self._manifest.target_bytes
         store = replace(store, manifests=replace(store.manifests, codec=codec, target_bytes=target))
         self._store = store
@@ -484,9 +485,15 @@ class Committer:
 
     # -------------------------------------------------------------------------------------------- other snapshots
 
-    def compact_manifests(self) -> CommitResult:
-        """Merge all manifests fully; publish a snapshot only if that changed them."""
-        forced = replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
+    def compact_manifests(self, options: ManifestOptions | None = None) -> CommitResult:
+        """Merge all manifests fully; publish a snapshot only if that changed them.
+
+        `options` are by default those of the table. With sorting, manifests that overlap are merged too.
+
+        Raises:
+            InvalidInputError: manifests are to be sorted by a column that is not a partition column.
+        """
+        forced = force_full_merge(self._manifest if options is None else options)
         request = Request(
             kind=CommitKind.COMPACT,
             provider=FixedChanges(NO_CHANGES),

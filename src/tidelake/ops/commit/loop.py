@@ -49,6 +49,7 @@ from tidelake.ops.commit.conflicts import (
 )
 from tidelake.ops.commit.guards import Guard, Proposal
 from tidelake.ops.commit.manifest_merge import Merged, run_merge
+from tidelake.ops.commit.manifest_sort import make_order
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
 from tidelake.ops.commit.options import CommitOptions, ManifestOptions, TableShape
 from tidelake.ops.commit.outcome import CommitOutcome
@@ -442,7 +443,8 @@ class Loop:
         if attempts.count > 1:
             return Merged(state.metas, state.metas)  # merging is not worth losing the race again
         options = request.force_merge or self._manifest
-        merged = run_merge(self._store.manifests, self._names, state.metas, options, schema_id=schema_id)
+        order = make_order(options, self._store.schema)
+        merged = run_merge(self._store.manifests, self._names, state.metas, options, schema_id=schema_id, order=order)
         made += merged.made
         attempts.merged = merged
         return merged

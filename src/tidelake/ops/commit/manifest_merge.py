@@ -1,17 +1,20 @@
 """Which manifests a commit merges: all of them if many hold deletions, otherwise neighbours that are small.
 
+With an order (`manifest_sort`) a full merge sorts what overlaps, and other merges sort within what they join.
+
 Invariant: merging does not change the live files. A deletion never moves before its addition. Planning is pure;
 `run_merge` reads and writes through the store and returns the new list and the files that it wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.ops.commit.manifest_sort import ManifestOrder, SortPlan, plan_sort, run_sort
 from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.spec.manifests.manifest import DELETE, IDENTITY_COLUMNS, empty_entries, identities, merge_entries
@@ -65,22 +68,53 @@ def full_is_due(metas: Sequence[ManifestMeta], options: ManifestOptions) -> bool
 
 
 def run_merge(
-    store: ManifestStore, names: ManifestNames, metas: Metas, options: ManifestOptions, *, schema_id: int
+    store: ManifestStore,
+    names: ManifestNames,
+    metas: Metas,
+    options: ManifestOptions,
+    *,
+    schema_id: int,
+    order: ManifestOrder | None = None,
 ) -> Merged:
     """Merge manifests as planned; new files are written but not yet synced."""
     if full_is_due(metas, options):
-        merged = _run_full(store, names, metas, options, schema_id=schema_id)
+        merged = _run_full(store, names, metas, options, order, schema_id=schema_id)
         if merged is not None:
             return merged
+        if order is not None:
+            return Merged(metas, metas)  # everything is in order: joining neighbours of the list would disturb that
     after: list[ManifestMeta] = []
     for group in plan_minor(metas, options):
-        after += group if len(group) == 1 else _merge_group(store, names, group, schema_id=schema_id)
-    known = {meta.file_name for meta in metas}
-    return Merged(metas, tuple(after), tuple(meta.file_name for meta in after if meta.file_name not in known))
+        after += group if len(group) == 1 else _merge_group(store, names, group, order, schema_id=schema_id)
+    return _make_merged(metas, after)
 
 
-def _merge_group(store: ManifestStore, names: ManifestNames, group: Metas, *, schema_id: int) -> list[ManifestMeta]:
-    if not any(meta.num_deleted for meta in group):
+def plan_sorted_merge(store: ManifestStore, metas: Metas, options: ManifestOptions, order: ManifestOrder) -> SortPlan:
+    """What a full merge in this order would do."""
+    _, changing = _find_changing(store, metas, ())
+    return plan_sort(metas, order, changing, options)
+
+
+def plan_full_merge(store: ManifestStore, metas: Metas, options: ManifestOptions) -> Metas:
+    """The manifests that a full merge would rewrite; none if at most one is left to merge."""
+    small = frozenset(meta for meta in metas if must_change(meta, options))
+    rest = small | _find_changing(store, metas, small)[1]
+    return tuple(meta for meta in metas if meta in rest) if len(rest) > 1 else ()
+
+
+def _make_merged(before: Metas, after: Sequence[ManifestMeta]) -> Merged:
+    known = {meta.file_name for meta in before}
+    return Merged(before, tuple(after), tuple(meta.file_name for meta in after if meta.file_name not in known))
+
+
+def _merge_group(
+    store: ManifestStore, names: ManifestNames, group: Metas, order: ManifestOrder | None, *, schema_id: int
+) -> list[ManifestMeta]:
+    deletes = any(meta.num_deleted for meta in group)
+    if order is not None and not deletes:  # a deletion must stay behind its addition
+        entries = store.read_entries(group)
+        return store.write_entries(names, entries.take(pa.array(order.sort(entries))), schema_id=schema_id)
+    if not deletes:
         joined = store.concat(names, group)
         if joined is not None:
             return joined
@@ -88,8 +122,34 @@ def _merge_group(store: ManifestStore, names: ManifestNames, group: Metas, *, sc
 
 
 def _run_full(
-    store: ManifestStore, names: ManifestNames, metas: Metas, options: ManifestOptions, *, schema_id: int
+    store: ManifestStore,
+    names: ManifestNames,
+    metas: Metas,
+    options: ManifestOptions,
+    order: ManifestOrder | None,
+    *,
+    schema_id: int,
 ) -> Merged | None:
+    # Without an order small manifests are rewritten in any case, so they need not be read to find that out.
+    small = frozenset(meta for meta in metas if order is None and must_change(meta, options))
+    gone_ids, changing = _find_changing(store, metas, small)
+    if order is not None:
+        plan = plan_sort(metas, order, changing, options)
+        if not plan.rewritten:
+            return None
+        made = run_sort(store, names, plan, order, gone_ids, listed=metas, schema_id=schema_id)
+        return _make_merged(metas, (*plan.kept, *made))
+    rest = [meta for meta in metas if meta in changing or meta in small]
+    if len(rest) <= 1:
+        return None
+    kept = [meta for meta in metas if meta not in changing and meta not in small]
+    return _make_merged(metas, kept + _rewrite(store, names, rest, gone_ids, options, schema_id=schema_id))
+
+
+def _find_changing(
+    store: ManifestStore, metas: Metas, known: Collection[ManifestMeta]
+) -> tuple[pa.LargeBinaryArray, frozenset[ManifestMeta]]:
+    """The identities of deleted files, and the manifests that delete one or hold one; `known` ones are not read."""
     deleting = [meta for meta in metas if meta.num_deleted]
     gone = store.read_entries(
         deleting,
@@ -97,16 +157,9 @@ def _run_full(
         keep=lambda table: pc.equal(table["kind"], DELETE).combine_chunks(),
     )
     gone_ids = identities(gone)
-    large = [meta for meta in metas if not must_change(meta, options)]
-    near = set(_near(store, large, gone))
-    kept = {meta for meta in large if meta not in near or not _holds(store, meta, gone_ids)}
-    rest = [meta for meta in metas if meta not in kept]
-    if len(rest) <= 1:
-        return None
-    after = [meta for meta in metas if meta in kept]
-    after += _rewrite(store, names, rest, gone_ids, options, schema_id=schema_id)
-    known = {meta.file_name for meta in metas}
-    return Merged(metas, tuple(after), tuple(meta.file_name for meta in after if meta.file_name not in known))
+    others = [meta for meta in metas if not meta.num_deleted and meta not in known]
+    holding = [meta for meta in _near(store, others, gone) if _holds(store, meta, gone_ids)]
+    return gone_ids, frozenset((*deleting, *holding))
 
 
 def _near(store: ManifestStore, metas: Sequence[ManifestMeta], gone: pa.Table) -> list[ManifestMeta]:

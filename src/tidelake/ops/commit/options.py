@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tidelake.errors import UnsupportedError
@@ -16,6 +16,7 @@ from tidelake.spec.schemas.schema_options import SchemaOptions
 from tidelake.store.paths import PathOptions
 
 _WRITE = (Affects.WRITE,)
+_SORT = (Affects.WRITE, Affects.MAINTENANCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,26 @@ class ManifestOptions(OptionGroup):
     delete_drop_stats: bool = option(
         "manifest.delete-file-drop-stats", False, doc="Leave statistics out of deletions.", affects=_WRITE
     )
+    sort: bool = option(
+        "manifest-sort.enabled",
+        False,
+        doc="Merges sort the entries of a partitioned table by partition and bucket.",
+        affects=_SORT,
+    )
+    sort_field: str | None = option(
+        "manifest-sort.partition-field",
+        None,
+        doc="Partition column to sort manifests by first; unset: the first one.",
+        affects=_SORT,
+    )
+    sort_rewrite_bytes: Bytes = option(
+        "manifest-sort.max-rewrite-size", Bytes(256 << 20), doc="Bytes of manifests that a merge sorts.", affects=_SORT
+    )
+
+
+def force_full_merge(options: ManifestOptions) -> ManifestOptions:
+    """The options with which every manifest is merged that a full merge would change."""
+    return replace(options, merge_min_count=1, full_threshold_bytes=Bytes(0 if options.sort else 1))
 
 
 class SequenceInit(Enum):

@@ -5,6 +5,7 @@ Tables:
     dedicated       a job that compacts a primary-key table while others write
     buckets         choose the buckets to look at, each with all its live files
     steps           steps of a compaction and the step runners
+    materialize     rewrite files so that none keeps a deletion vector
     publish         commit compactions, and drop those that another job overtook
 
 Append tables:

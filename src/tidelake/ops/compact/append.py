@@ -71,6 +71,24 @@ def plan_rewrites(
     return rewrites
 
 
+def plan_vector_rewrites(
+    buckets: Sequence[Split], *, target_bytes: int, open_file_cost: int, ordered: bool
+) -> list[Rewrite]:
+    """What to rewrite so that no file of these buckets keeps a deletion vector; no other file is touched.
+
+    In a table with buckets (`ordered`) each file is rewritten alone, so that its rows keep their place.
+    """
+    rewrites: list[Rewrite] = []
+    for split in buckets:
+        due = frozenset(file.file_name for file in split.files if file.file_name in split.vectors)
+        if ordered:
+            groups = [[file] for file in split.files if file.file_name in due]
+        else:
+            groups = _pick_marked(split, due, target_bytes, open_file_cost)
+        rewrites += [Rewrite(split.with_files(group), tuple(group)) for group in groups]
+    return rewrites
+
+
 def _due(split: Split, options: AppendCompactionOptions, *, target_bytes: int, full: bool) -> frozenset[str]:
     """Names of the files with deletion vectors to rewrite, even alone."""
     found = set()

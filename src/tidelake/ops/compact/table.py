@@ -6,6 +6,7 @@ others are committed as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -74,6 +75,10 @@ class CompactionPlan:
         return [f"  and {left:,} more"] if left > 0 else []
 
 
+Planner = Callable[[Choice], CompactionPlan]
+"""Plans, on the newest snapshot, what is to be rewritten in the chosen buckets."""
+
+
 def plan_compaction(context: TableContext, choice: Choice = EVERYTHING, *, full: bool = False) -> CompactionPlan:
     """Plan which files of the newest snapshot a compaction would rewrite.
 
@@ -119,9 +124,32 @@ def run_compaction(
         CommitUnknownError: the storage did not answer whether the commit is there.
         FormatError: a file is missing or damaged; nothing is committed, and the new files are removed.
     """
+
+    def plan(chosen: Choice) -> CompactionPlan:
+        return plan_compaction(context, chosen, full=full)
+
+    return run_planned(context, committer, choice, plan, runner=runner, progress=progress)
+
+
+def run_planned(
+    context: TableContext,
+    committer: Committer,
+    choice: Choice,
+    make_plan: Planner,
+    *,
+    runner: StepRunner | None = None,
+    progress: Progress | None = None,
+) -> CommitResult:
+    """Run what a planner plans and commit it; buckets that another job changed first are planned again.
+
+    Raises:
+        CommitConflictError: another job changed a bucket first in every round; the other buckets are committed.
+        CommitUnknownError: the storage did not answer whether the commit is there.
+        FormatError: a file is missing or damaged; nothing is committed, and the new files are removed.
+    """
     total, done = CommitResult(), Published()
     for _ in range(_ROUNDS_MAX):
-        plan = plan_compaction(context, choice, full=full)
+        plan = make_plan(choice)
         try:
             messages = run_steps(context, plan.rewrites, runner, progress)
             if not context.is_keyed:
@@ -132,14 +160,15 @@ def run_compaction(
                 raise
             continue  # another job replaced a file and expired it while it was read
         done = publish_compactions(context, committer, messages)
-        total = _both(total, done.result)
+        total = add_results(total, done.result)
         if not done.lost:
             return total
         choice = replace(choice, places=done.lost)
     raise _overtaken(context, done)
 
 
-def _both(one: CommitResult, other: CommitResult) -> CommitResult:
+def add_results(one: CommitResult, other: CommitResult) -> CommitResult:
+    """The result of two commits of one verb, the earlier one first."""
     return replace(
         other,
         snapshot_ids=one.snapshot_ids + other.snapshot_ids,

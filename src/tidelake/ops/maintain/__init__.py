@@ -18,6 +18,7 @@ Files:
     reachable           files that a snapshot refers to
     deletion            delete files and empty folders
     orphans             files that nothing refers to
+    manifests           merge and sort all manifests
 
 Statistics:
     analyze             compute and publish statistics of a table and its columns
