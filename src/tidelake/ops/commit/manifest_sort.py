@@ -105,7 +105,7 @@ class SortPlan:
     sections: tuple[Metas, ...] = ()
     """Each is written again in order."""
     unsorted: Metas = ()
-    """Written again in the order that they have, because there was no room left to sort them."""
+    """Written again in the order that they have, because the sort budget was used up."""
 
     @property
     def rewritten(self) -> Metas:
