@@ -84,6 +84,7 @@ WRITERS = {
     "rescale": Writer(lambda t: t.rescale(3), [BASE, BASE | {THEIRS}]),
     "create tag": Writer(lambda t: t.create_tag("x"), [BASE | {THEIRS}]),
     "delete tag": Writer(lambda t: t.delete_tag(TAG), [BASE | {THEIRS}]),
+    "replace tag": Writer(lambda t: t.replace_tag(TAG), [BASE | {THEIRS}]),
     "expire tags": Writer(lambda t: t.expire_tags(timedelta(0)), [BASE | {THEIRS}]),
     "create branch": Writer(lambda t: t.create_branch("x"), [BASE | {THEIRS}]),
     "delete branch": Writer(lambda t: t.delete_branch(BRANCH), [BASE | {THEIRS}]),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -304,6 +305,31 @@ class Maintained(RuleBasedStateMachine):
         names = sorted(table.tags())
         if names:
             table.delete_tag(names[which % len(names)])
+
+    @rule(which=pick, other=pick, view=pick)
+    def replace_tag(self, which: int, other: int, view: int) -> None:
+        table = self.target(view)
+        names, ids = sorted(table.tags()), table.store.snapshots.ids()
+        for _ in self.leaves_orphans():
+            if names and ids:
+                table.replace_tag(names[which % len(names)], ids[other % len(ids)])
+
+    @rule(view=pick, most=st.sampled_from([1, 2]))
+    def tag_automatically(self, view: int, most: int) -> None:
+        self.clock.advance(3600)
+        options = {"tag.automatic-creation": "process-time", "tag.creation-period-duration": "1 min"}
+        table = self.target(view).with_options({**options, "tag.num-retained-max": str(most)})
+        plan = table.create_automatic_tags(plan_only=True)
+        assert table.create_automatic_tags() == plan
+        assert table.create_automatic_tags(plan_only=True).is_empty
+
+    @rule(view=pick, age_s=st.sampled_from([0, 3600]))
+    def expire_tags(self, view: int, age_s: int) -> None:
+        table = self.target(view)
+        plan = table.expire_tags(timedelta(seconds=age_s), plan_only=True)
+        before = stored(self.table)
+        assert table.expire_tags(timedelta(seconds=age_s)) == plan.tags
+        assert set(plan.files.paths) <= before - stored(self.table)
 
     @rule(which=pick, view=pick)
     def rename_tag(self, which: int, view: int) -> None:

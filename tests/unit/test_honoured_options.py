@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -839,9 +840,73 @@ def test_changes_up_to_an_automatic_tag_are_those_since_the_one_before(
         table.create_tag(name)
     chosen = {"incremental-to-auto-tag": names[1]}
     assert table.with_options({**chosen, **options}).to_arrow().column("k").to_pylist() == [1]
-    if options:
+    if "tag.creation-period" in options:  # what follows the day is ignored: both names stand for one day
+        assert table.with_options(chosen).to_arrow().num_rows == 0
+    elif options:
         with pytest.raises(InvalidInputError):
             table.with_options(chosen).to_arrow()
+
+
+@shows(
+    "tag.automatic-creation",
+    "tag.creation-delay",
+    "tag.num-retained-max",
+    "tag.automatic-completion",
+    "tag.batch.customized-name",
+    "tag.creation-period-duration",
+    "sink.process-time-zone",
+)
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, []),
+        ({"tag.automatic-creation": "process-time"}, ["2024-05-01", "2024-05-02", "2024-05-05"]),
+        ({"tag.automatic-creation": "process-time", "tag.creation-delay": "1 h"}, ["2024-05-01", "2024-05-05"]),
+        ({"tag.automatic-creation": "process-time", "tag.num-retained-max": "1"}, ["2024-05-05"]),
+        (
+            {"tag.automatic-creation": "process-time", "tag.automatic-completion": "true"},
+            ["2024-05-01", "2024-05-02", "2024-05-03"],
+        ),
+        (
+            {"tag.automatic-creation": "process-time", "tag.creation-period-duration": "36 h"},
+            ["202404301200", "202405031200"],
+        ),
+        (
+            {"tag.automatic-creation": "process-time", "sink.process-time-zone": "Asia/Shanghai"},
+            ["2024-05-01", "2024-05-02", "2024-05-05"],
+        ),
+        (
+            {"tag.automatic-creation": "process-time", "sink.process-time-zone": "America/New_York"},
+            ["2024-05-01", "2024-05-04"],
+        ),
+        (
+            {"tag.automatic-creation": "batch", "sink.process-time-zone": "UTC"},
+            ["batch-write-2024-05-02", "batch-write-2024-05-03", "batch-write-2024-05-06"],
+        ),
+        ({"tag.automatic-creation": "batch", "tag.batch.customized-name": "job"}, ["job"]),
+    ],
+)
+def test_automatic_tags_are_made_as_the_options_say(options: dict[str, str], names: list[str]) -> None:
+    clock = FakeClock(int(datetime(2024, 5, 2, 12, tzinfo=UTC).timestamp() * 1000))
+    given = options if "sink.process-time-zone" in options else {**options, "sink.process-time-zone": "UTC"}
+    table = make(False, clock=clock).with_options(given)
+    for hours in (0, 12.5, 3 * 24):
+        clock.advance(hours * 3600)
+        table.write(rows(1))
+    assert sorted(table.tags()) == names
+
+
+@shows("sink.watermark-time-zone")
+def test_watermarks_have_the_time_zone_of_the_option() -> None:
+    for zone, name in (("UTC", "2024-05-01"), ("Asia/Shanghai", "2024-05-02")):
+        table = make(False).with_options({"tag.automatic-creation": "watermark", "sink.watermark-time-zone": zone})
+        table.write(rows(1))
+        assert table.tags() == {}
+        writer = table.new_write()
+        writer.write(rows(2))
+        mark = int(datetime(2024, 5, 2, 18, tzinfo=UTC).timestamp() * 1000)
+        table.new_commit("job").commit(writer.prepare_commit(), identifier=1, watermark=mark)
+        assert table.tags() == {name: 2}
 
 
 @shows("spill-compression", "spill-compression.zstd-level")

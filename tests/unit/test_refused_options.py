@@ -30,7 +30,6 @@ REFUSED = [
     ("snapshot.watermark-idle-timeout", "1 min"),
     ("row-tracking.enabled", "true"),
     ("metadata.iceberg.storage", "table-location"),
-    ("tag.automatic-creation", "process-time"),
     ("tag.callbacks", "a.B"),
     ("commit.callbacks", "a.B"),
     ("parquet.whatever", "x"),

@@ -35,7 +35,7 @@ def _show(common: CommonOptions, table: str | None, name: str, *, title: str | N
 @click.group(cls=InOrder, epilog=example("-w lake tag create shop.users before-the-sale"))
 @with_common_options
 def tag() -> None:
-    """Name snapshots, so that they are kept: list, create, rename, delete."""
+    """Name snapshots, so that they are kept: list, create, replace, rename, delete, expire, automatic."""
 
 
 @tag.command("list", epilog=example("-w lake tag list shop.users"))
@@ -50,21 +50,55 @@ def tag_list(common: CommonOptions, table: str | None) -> None:
 @tag.command("create", epilog=example("-w lake tag create shop.users monthly --at 12 --keep '90 d'"))
 @click.argument("names", nargs=-1, metavar="[TABLE] NAME")
 @click.option("--at", "snapshot", type=int, help="The snapshot to name; the newest by default.")
+@click.option("--timestamp", help="Name the first snapshot committed at or after this time.")
 @click.option("--keep", help="How long the tag is kept, such as '90 d'; by default until it is deleted.")
 @with_common_options
 @pass_common_options
-def tag_create(common: CommonOptions, names: tuple[str, ...], snapshot: int | None, keep: str | None) -> None:
+def tag_create(
+    common: CommonOptions, names: tuple[str, ...], snapshot: int | None, timestamp: str | None, keep: str | None
+) -> None:
     """Give a snapshot a name."""
     from tidelake.cli.output import print_json, say
 
     table, (name,) = table_and(common, names, "NAME")
     handle = open_named(common, table)
-    made = handle.create_tag(name, snapshot, keep)
+    made = handle.create_tag(name, snapshot, keep, timestamp=timestamp)
     at = handle.tags()[made]
     if common.as_json:
         print_json({"table": handle.name, "tag": made, "snapshot_id": at})
     else:
         say(f"tag {made} is snapshot {at}")
+
+
+@tag.command("replace", epilog=example("-w lake tag replace shop.users monthly --at 40"))
+@click.argument("names", nargs=-1, metavar="[TABLE] NAME")
+@click.option("--at", "snapshot", type=int, help="The snapshot to name; the newest by default.")
+@click.option("--keep", help="How long the tag is kept, such as '90 d'; by default until it is deleted.")
+@with_consent
+@with_common_options
+@pass_common_options
+def tag_replace(
+    common: CommonOptions, names: tuple[str, ...], snapshot: int | None, keep: str | None, plan_only: bool, yes: bool
+) -> None:
+    """Give a tag to another snapshot; files that only the former one used become orphans."""
+    from tidelake.cli.output import print_json, say
+
+    table, (name,) = table_and(common, names, "NAME")
+    handle = open_named(common, table)
+    plan = handle.replace_tag(name, snapshot, keep, plan_only=True)
+    undo = f"`tidelake tag replace … {name} --at {plan.before.id}` takes it back as long as the snapshot exists"
+    proposal = Proposal(
+        {"table": handle.name, "tag": name, "was": plan.before.id, "snapshot_id": plan.after.id},
+        f"moves {plan}",
+        f"this cannot be undone: nothing else keeps snapshot {plan.before.id}" if plan.is_lost else undo,
+    )
+    if not confirm_proposal(common, proposal, question="go ahead?", plan_only=plan_only, yes=yes):
+        return
+    done = handle.replace_tag(name, snapshot, keep)
+    if common.as_json:
+        print_json({**proposal.facts, "snapshot_id": done.after.id, "done": True})
+    else:
+        say(f"tag {name} is snapshot {done.after.id} now")
 
 
 @tag.command("rename", epilog=example("-w lake tag rename shop.users monthly november"))
@@ -113,6 +147,69 @@ def tag_delete(common: CommonOptions, names: tuple[str, ...], plan_only: bool, y
         print_json({**proposal.facts, "done": True})
     else:
         say(f"tag {name} is deleted")
+
+
+@tag.command("expire", epilog=example("-w lake tag expire shop.users --older-than '90 d' --plan"))
+@click.argument("table", required=False)
+@click.option("--older-than", help="Also delete tags created before this time, or older than this age.")
+@with_consent
+@with_common_options
+@pass_common_options
+def tag_expire(common: CommonOptions, table: str | None, older_than: str | None, plan_only: bool, yes: bool) -> None:
+    """Delete the tags whose time is over, and the files that only they use."""
+    from tidelake.cli.output import print_json, say
+
+    handle = open_named(common, table)
+    plan = handle.expire_tags(older_than, plan_only=True)
+    proposal = Proposal(
+        {
+            "table": handle.name,
+            "tags": list(plan.tags),
+            "data_files": len(plan.files.data),
+            "metadata_files": len(plan.files.metadata),
+        },
+        f"deletes {plan}" if plan.tags else "no tag is past its time",
+        "this cannot be undone: nothing else keeps one of the snapshots" if plan.files.paths else "",
+        empty=not plan.tags,
+    )
+    if not confirm_proposal(common, proposal, question="delete them?", plan_only=plan_only, yes=yes):
+        return
+    gone = handle.expire_tags(older_than)
+    if common.as_json:
+        print_json({**proposal.facts, "tags": list(gone), "done": True})
+    else:
+        say(f"{pluralize(len(gone), 'tag')} deleted: {', '.join(gone)}")
+
+
+@tag.command("automatic", epilog=example("-w lake tag automatic shop.users --plan"))
+@click.argument("table", required=False)
+@with_consent
+@with_common_options
+@pass_common_options
+def tag_automatic(common: CommonOptions, table: str | None, plan_only: bool, yes: bool) -> None:
+    """Create the tags that are due by `tag.automatic-creation`, and delete those past their time or number."""
+    from tidelake.cli.output import print_json, say
+
+    handle = open_named(common, table)
+    plan = handle.create_automatic_tags(plan_only=True)
+    proposal = Proposal(
+        {
+            "table": handle.name,
+            "created": {each.name: each.snapshot.id for each in plan.created},
+            "deleted": list(plan.deletes),
+        },
+        str(plan),
+        "a deleted tag cannot be created again once its snapshot has expired" if plan.deletes else "",
+        empty=plan.is_empty,
+    )
+    if not confirm_proposal(common, proposal, question="go ahead?", plan_only=plan_only, yes=yes):
+        return
+    done = handle.create_automatic_tags()
+    if common.as_json:
+        made = {each.name: each.snapshot.id for each in done.created}
+        print_json({**proposal.facts, "created": made, "deleted": list(done.deletes), "done": True})
+    else:
+        say(f"{pluralize(len(done.created), 'tag')} created, {len(done.deletes)} deleted")
 
 
 # ------------------------------------------------------------------------------------------------ branches

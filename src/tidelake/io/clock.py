@@ -62,12 +62,25 @@ def moment_ms(moment: datetime) -> int:
     """
     if moment.tzinfo is None:
         zone = session_zone()
-        moment = moment.astimezone() if zone is None else moment.replace(tzinfo=_zone(zone))
+        moment = moment.astimezone() if zone is None else moment.replace(tzinfo=_session_zone(zone))
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _zone(name: str) -> tzinfo:
-    """Return the zone with a name that Spark accepts, such as `Europe/Berlin`, `UTC`, `+02:00` or `GMT+2`."""
+def _session_zone(name: str) -> tzinfo:
+    try:
+        return find_zone(name)
+    except ValueError as cause:
+        raise InvalidInputError(
+            "time zone of the Spark session is not known", zone=name, hint="give a moment with a time zone"
+        ) from cause
+
+
+def find_zone(name: str) -> tzinfo:
+    """Return the zone of a name such as `Europe/Berlin`, `UTC`, `+02:00` or `GMT+2`.
+
+    Raises:
+        ValueError: no zone has that name.
+    """
     found = _OFFSET.fullmatch(name)
     if found:
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
@@ -75,10 +88,8 @@ def _zone(name: str) -> tzinfo:
         return timezone(-offset if found[1] == "-" else offset)
     try:
         return UTC if name == "Z" else ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as cause:
-        raise InvalidInputError(
-            "time zone of the Spark session is not known", zone=name, hint="give a moment with a time zone"
-        ) from cause
+    except (ZoneInfoNotFoundError, OSError) as cause:  # the name of a folder is an error of the file system
+        raise ValueError(f"time zone is not known: {name}") from cause
 
 
 def local_time_ms(clock: Clock) -> int:
@@ -86,10 +97,15 @@ def local_time_ms(clock: Clock) -> int:
     return as_local_ms(clock.now_ms())
 
 
-def as_local_ms(time_ms: int) -> int:
-    """Return a moment as local wall-clock time written as if it were UTC; unchanged if the calendar cannot hold it."""
+def as_local_ms(time_ms: int, zone: tzinfo | None = None) -> int:
+    """Return a moment as wall-clock time written as if it were UTC; unchanged if the calendar cannot hold it.
+
+    Args:
+        time_ms: Milliseconds since 1970.
+        zone: Where the clock hangs; None is the zone of the machine.
+    """
     try:
-        offset = datetime.fromtimestamp(time_ms / 1000, tz=UTC).astimezone().utcoffset()
+        offset = datetime.fromtimestamp(time_ms / 1000, tz=UTC).astimezone(zone).utcoffset()
     except (ValueError, OverflowError, OSError):
         return time_ms
     return time_ms + (int(offset.total_seconds() * 1000) if offset else 0)

@@ -142,7 +142,6 @@ REFUSED: Final = (
     Refused("chain-table.enabled", "false", "chain tables are neither read nor written"),
     Refused("visibility-callback.enabled", "false", "commits do not wait until they are visible to others"),
     Refused("metadata.iceberg.storage", "disabled", "Apache Iceberg metadata is not written"),
-    Refused("tag.automatic-creation", "none", "commits do not create tags"),
     Refused("tag.callbacks", "", "callback classes are not called after a tag is created", Commits.GO_ON),
     Refused("commit.callbacks", "", "callback classes are not called after a commit"),
     Refused("data-file.external-paths.strategy", "none", "files are written into the table's folder only"),
@@ -173,14 +172,6 @@ REFUSED: Final = (
         Commits.GO_ON,
         module="ops/compact/buckets.py",
         only=(_MAINTENANCE,),
-    ),
-    Refused(
-        "tag.creation-period-duration",
-        "",
-        "automatic tags of such a period cannot be found by their names",
-        Commits.GO_ON,
-        module="ops/scan/modes.py",
-        only=(_READ,),
     ),
     Refused("path", "", "the catalog says where a table is", Commits.GO_ON, module="spec/schemas/schema.py"),
 )
@@ -267,11 +258,6 @@ _WITHOUT_EFFECT: Final = (
     (
         "Readers of Paimon set it themselves, from `table-read.sequence-number.enabled`, which is honoured.",
         "key-value.sequence_number.enabled",
-    ),
-    (
-        _needs("tag.automatic-creation"),
-        "tag.creation-delay tag.num-retained-max tag.automatic-completion tag.batch.customized-name"
-        " sink.watermark-time-zone sink.process-time-zone",
     ),
     (
         "It has an effect only if `partition.mark-done-action` is not success-file, which commits refuse.",

@@ -44,13 +44,12 @@ def _expire_tags(tables: Tables, values: Values) -> Rows:
 
 
 def _preview_expire_tags(tables: Tables, values: Values) -> Preview:
-    kept = open_table(tables, values).tags()
-    if not kept:
-        return Preview(f"{values['table']} has no tag", is_empty=True)
-    older = f", and those created before {values['older_than']}" if values["older_than"] is not None else ""
+    plan = open_table(tables, values).expire_tags(values["older_than"], plan_only=True)
+    if not plan.tags:
+        return Preview(f"{values['table']} has no tag to expire", is_empty=True)
     return Preview(
-        f"deletes the tags of {values['table']} whose time is over{older}; it has {pluralize(len(kept), 'tag')}",
-        "this cannot be undone where only the tag holds its snapshot",
+        f"deletes from {values['table']} {plan}",
+        "this cannot be undone: nothing else keeps one of the snapshots" if plan.files.paths else "",
     )
 
 

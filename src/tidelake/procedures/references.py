@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError
 from tidelake.notebook import pluralize
+from tidelake.ops.maintain.tags import tag_store
 from tidelake.procedures.arguments import BOOLEAN, INTEGER, MOMENT, NAMES, SPAN, TEXT, Argument, Values
 from tidelake.procedures.procedure import DONE, RESULT, TABLE, Preview, Procedure, Rows, Tables, open_table
 from tidelake.spec.names import MAIN_BRANCH
@@ -18,6 +19,54 @@ from tidelake.spec.names import MAIN_BRANCH
 def _create_tag(tables: Tables, values: Values) -> Rows:
     open_table(tables, values).create_tag(values["tag"], values["snapshot"], values["time_retained"])
     return DONE
+
+
+def _replace_tag(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).replace_tag(values["tag"], values["snapshot"], values["time_retained"])
+    return DONE
+
+
+def _preview_replace_tag(tables: Tables, values: Values) -> Preview:
+    plan = open_table(tables, values).replace_tag(values["tag"], values["snapshot"], plan_only=True)
+    return Preview(
+        f"of {values['table']}, moves {plan}",
+        f"this cannot be undone: what only the tag keeps of snapshot {plan.before.id} is lost" if plan.is_lost else "",
+    )
+
+
+def _create_tag_from_timestamp(tables: Tables, values: Values) -> Rows:
+    if values["timestamp"] is None:
+        raise InvalidInputError(
+            "time is not given",
+            procedure="create_tag_from_timestamp",
+            argument="timestamp",
+            hint="give a local time or milliseconds since 1970, or call create_tag for the newest snapshot",
+        )
+    table = open_table(tables, values)
+    name = table.create_tag(values["tag"], time_retained=values["time_retained"], timestamp=values["timestamp"])
+    snapshot = tag_store(table.store).get(name).snapshot
+    return (
+        {
+            "tagName": name,
+            "snapshot": snapshot.id,
+            "commit_time": snapshot.time_ms,
+            "watermark": snapshot.watermark,
+        },
+    )
+
+
+def _trigger_automatic_tags(tables: Tables, values: Values) -> Rows:
+    open_table(tables, values).create_automatic_tags()
+    return DONE
+
+
+def _preview_automatic_tags(tables: Tables, values: Values) -> Preview:
+    plan = open_table(tables, values).create_automatic_tags(plan_only=True)
+    return Preview(
+        f"for {values['table']}: {plan}",
+        "a deleted tag cannot be created again once its snapshot has expired" if plan.deletes else "",
+        is_empty=plan.is_empty,
+    )
 
 
 def _rename_tag(tables: Tables, values: Values) -> Rows:
@@ -198,6 +247,14 @@ _ROLLED_BACK: Final = pa.schema(
 _REPAIRED: Final = pa.schema(
     [pa.field("previous_earliest_snapshot_id", pa.int64()), pa.field("current_earliest_snapshot_id", pa.int64())]
 )
+_TAGGED: Final = pa.schema(
+    [
+        pa.field("tagName", pa.string()),
+        pa.field("snapshot", pa.int64()),
+        pa.field("commit_time", pa.int64()),
+        pa.field("watermark", pa.int64()),
+    ]
+)
 
 PROCEDURES: Final = (
     Procedure(
@@ -213,6 +270,41 @@ PROCEDURES: Final = (
         ),
         columns=RESULT,
         run=_create_tag,
+    ),
+    Procedure(
+        name="replace_tag",
+        doc="Give a tag to another snapshot; files that only the former snapshot used become orphans.",
+        arguments=(
+            TABLE,
+            _TAG,
+            Argument("snapshot", INTEGER, "The snapshot to name; by default the newest."),
+            Argument("time_retained", SPAN, "How long the tag is kept, such as 90 d; by default until it is deleted."),
+        ),
+        columns=RESULT,
+        run=_replace_tag,
+        preview=_preview_replace_tag,
+    ),
+    Procedure(
+        name="create_tag_from_timestamp",
+        doc="Name the first snapshot that was committed at or after a time, also one that only a tag keeps.",
+        arguments=(
+            TABLE,
+            _TAG,
+            Argument("timestamp", MOMENT, "A local time, or milliseconds since 1970."),
+            Argument(
+                "time_retained", SPAN, "How long the tag is kept, such as 90 d; by default as the table's options say."
+            ),
+        ),
+        columns=_TAGGED,
+        run=_create_tag_from_timestamp,
+    ),
+    Procedure(
+        name="trigger_tag_automatic_creation",
+        doc="Create the automatic tags that are due, and delete tags past their time or number.",
+        arguments=(TABLE,),
+        columns=RESULT,
+        run=_trigger_automatic_tags,
+        preview=_preview_automatic_tags,
     ),
     Procedure(
         name="rename_tag",

@@ -1,4 +1,4 @@
-"""Tags in storage: one document each, created once; while it exists, the files of its snapshot are kept."""
+"""Tags in storage: one document each; while it exists, the files of its snapshot are kept."""
 
 from __future__ import annotations
 
@@ -72,6 +72,15 @@ class TagStore:
             StorageError: the storage failed, and certainly nothing was written.
         """
         return self.io.create_exclusive(self.layout.tag_path(name), tag_to_json(tag))
+
+    def replace(self, name: str, tag: Tag) -> None:
+        """Overwrite the tag's file.
+
+        Raises:
+            InvalidInputError: the name cannot be the name of a tag.
+            StorageError: the storage failed, and the old file or the new one is there.
+        """
+        self.io.overwrite(self.layout.tag_path(name), tag_to_json(tag))
 
     def delete(self, name: str) -> None:
         """Delete the tag's file and its success file; missing ones are not an error."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from datetime import timedelta
-from typing import Self
+from typing import Literal, Self, overload
 
+from tidelake.errors import InvalidInputError
 from tidelake.ops.commit.replan import replan
+from tidelake.ops.maintain.auto_tags import find_automatic_tags, tag_what_is_due
 from tidelake.ops.maintain.branch_merge import MergePlan, plan_merge, run_merge
 from tidelake.ops.maintain.branches import (
     ForwardPlan,
@@ -18,16 +21,23 @@ from tidelake.ops.maintain.branches import (
 )
 from tidelake.ops.maintain.consumers import consumer_store, plan_clearing, reset_consumer, run_clearing
 from tidelake.ops.maintain.expire import ExpireOptions, unless_overtaken
+from tidelake.ops.maintain.tag_schedule import AutomaticTags
 from tidelake.ops.maintain.tags import (
     TagDeletion,
+    TagOptions,
+    TagReplacement,
     create_tag,
     plan_tag_deletion,
+    plan_tag_expiry,
+    plan_tag_replacement,
     rename_tag,
     run_tag_deletion,
     run_tag_expiry,
+    run_tag_replacement,
     tag_store,
 )
-from tidelake.ops.maintain.times import Moment, Span, before_ms, span_ms
+from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
+from tidelake.store.snapshots import plan_again
 from tidelake.table.maintenance import Maintenance
 
 
@@ -46,21 +56,74 @@ class References(Maintenance):
         snapshot: int | None = None,
         time_retained: Span | None = None,
         *,
+        timestamp: Moment | None = None,
         ignore_if_exists: bool = False,
     ) -> str:
         """Name a snapshot, by default the newest, so that it does not expire, and return the name.
 
+        With `timestamp` it is the first snapshot that was committed at or after that time, also one that only a tag
+        keeps.
+
         Raises:
-            InvalidInputError: the name is taken or unusable.
+            InvalidInputError: the name is taken or unusable, or both a snapshot and a time are given.
             NotFoundError: the snapshot does not exist.
         """
+        if snapshot is not None and timestamp is not None:
+            raise InvalidInputError(
+                "give a snapshot or a time", snapshot=snapshot, timestamp=str(timestamp), hint="leave one of them out"
+            )
         return create_tag(
             self.context,
             name,
             snapshot_id=snapshot,
+            time_ms=None if timestamp is None else moment_ms(timestamp),
             time_retained_ms=None if time_retained is None else span_ms(time_retained),
             ignore_if_exists=ignore_if_exists,
         )
+
+    def replace_tag(
+        self,
+        name: str,
+        snapshot: int | None = None,
+        time_retained: Span | None = None,
+        *,
+        plan_only: bool = False,
+    ) -> TagReplacement:
+        """Give a tag to another snapshot, by default the newest; without `time_retained` it stays until it is deleted.
+
+        The option `tag.default-time-retained` does not apply here. Files that only the tag's former snapshot used
+        become orphans.
+
+        Raises:
+            NotFoundError: the tag or the snapshot does not exist.
+            InvalidInputError: the tag has the name of an automatic one, and the snapshot carries one of these already.
+        """
+        retained_ms = None if time_retained is None else span_ms(time_retained)
+
+        def attempt() -> TagReplacement:
+            plan = plan_tag_replacement(self.context, name, snapshot_id=snapshot)
+            if not plan_only:
+                run_tag_replacement(self.context, plan, time_retained_ms=retained_ms)
+            return plan
+
+        return plan_again(attempt) if snapshot is None else attempt()
+
+    def create_automatic_tags(self, *, plan_only: bool = False) -> AutomaticTags:
+        """Create the tags that are due as `tag.automatic-creation` says, and delete those past their time or number.
+
+        Commits do so themselves, except those to write-only tables. With `none` or `batch` no tag is due.
+
+        Raises:
+            InvalidInputError: an option has a wrong value.
+            CommitConflictError: snapshots or tags changed while it ran: try again.
+        """
+        context = self.context
+        expires = context.options.of(TagOptions).expire
+        if plan_only:
+            plan = find_automatic_tags(context).plan
+            return replace(plan, expired=plan_tag_expiry(context).tags) if expires else plan
+        done = tag_what_is_due(context).plan
+        return replace(done, expired=run_tag_expiry(context)) if expires else done
 
     def delete_tag(self, name: str, *, plan_only: bool = False) -> TagDeletion:
         """Delete a tag and the files that only it uses.
@@ -88,13 +151,27 @@ class References(Maintenance):
         """
         rename_tag(self.context, name, new)
 
-    def expire_tags(self, older_than: Moment | timedelta | None = None) -> tuple[str, ...]:
+    @overload
+    def expire_tags(
+        self, older_than: Moment | timedelta | None = None, *, plan_only: Literal[False] = False
+    ) -> tuple[str, ...]: ...
+
+    @overload
+    def expire_tags(self, older_than: Moment | timedelta | None = None, *, plan_only: Literal[True]) -> TagDeletion: ...
+
+    def expire_tags(
+        self, older_than: Moment | timedelta | None = None, *, plan_only: bool = False
+    ) -> tuple[str, ...] | TagDeletion:
         """Delete the tags whose time is over, and those created before `older_than`; return their names.
 
+        `plan_only` returns which tags and files would be deleted.
+
         Raises:
-            CommitConflictError: snapshots or tags changed while it ran: try again.
+            CommitConflictError: snapshots or tags changed while it ran; nothing was deleted: try again.
         """
         before = None if older_than is None else before_ms(older_than, self.store.env.clock.now_ms())
+        if plan_only:
+            return plan_tag_expiry(self.context, older_than_ms=before)
         return run_tag_expiry(self.context, older_than_ms=before)
 
     def tags(self) -> dict[str, int]:

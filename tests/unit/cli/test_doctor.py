@@ -81,5 +81,5 @@ def test_options_of_tables_that_ask_for_what_is_not_done_are_named() -> None:
     lake = tl.connect("memory://")
     table = lake.create_table("db.t", {"id": "INT"})
     assert _refused_options(lake) == "none that is refused in the first 100 tables"
-    with_foreign_options(table, {"tag.automatic-creation": "process-time", "write-only": "true"})
-    assert _refused_options(lake) == "db.t: tag.automatic-creation (commits do not create tags)"
+    with_foreign_options(table, {"commit.callbacks": "a.B", "write-only": "true"})
+    assert _refused_options(lake) == "db.t: commit.callbacks (callback classes are not called after a commit)"

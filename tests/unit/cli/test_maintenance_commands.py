@@ -260,3 +260,48 @@ def test_mistakes_exit_with_1_and_name_the_fix(
     assert "Traceback" not in err
     assert users.store.snapshots.ids() == [1, 2, 3]
     assert (users.tags(), users.branches(), users.consumers()) == ({}, [], {})
+
+
+def test_tags_are_replaced_after_a_yes(users: tl.Table, where: tuple[str, str]) -> None:
+    users.create_tag("monthly", 1)
+    arguments = (*where, "tag", "replace", "shop.users", "monthly")
+    refused = run(*arguments, typed="n\n")
+    assert "moves tag monthly from snapshot 1 to snapshot 3" in refused.stderr
+    assert "takes it back as long as the snapshot exists" in refused.stderr
+    plan = answer(*arguments, "--plan")
+    assert plan == {"table": "shop.users", "tag": "monthly", "was": 1, "snapshot_id": 3, "done": False}
+    assert users.tags() == {"monthly": 1}
+    assert answer(*arguments, "--at", "2", "--keep", "1 d", "--yes")["done"] is True
+    assert users.tags() == {"monthly": 2}
+    assert run(*arguments, "--yes").stdout == "tag monthly is snapshot 3 now\n"
+
+
+def test_a_tag_of_a_time_names_the_first_snapshot_since(users: tl.Table, where: tuple[str, str]) -> None:
+    made = answer(*where, "tag", "create", "shop.users", "then", "--timestamp", "2001-01-01")
+    assert (made["tag"], made["snapshot_id"]) == ("then", 1)
+    failed = run(*where, "tag", "create", "shop.users", "late", "--timestamp", "2999-01-01")
+    assert "no snapshot was committed at or after that time" in str(failed.exception)
+
+
+def test_tags_past_their_time_are_deleted_after_a_yes(users: tl.Table, where: tuple[str, str]) -> None:
+    arguments = (*where, "tag", "expire", "shop.users")
+    assert run(*arguments).stdout == "no tag is past its time\n"
+    users.create_tag("old", 1)
+    arguments = (*arguments, "--older-than", "0 s")
+    assert "deletes 1 tag (old)" in run(*arguments, typed="n\n").stderr
+    plan = answer(*arguments)
+    assert plan == {"table": "shop.users", "tags": ["old"], "data_files": 0, "metadata_files": 0, "done": False}
+    assert run(*arguments, "--yes").stdout == "1 tag deleted: old\n"
+    assert users.tags() == {}
+
+
+def test_automatic_tags_are_created_after_a_yes(users: tl.Table, where: tuple[str, str]) -> None:
+    arguments = (*where, "tag", "automatic", "shop.users")
+    assert run(*arguments).stdout == "no automatic tag is due\n"
+    users.alter(set_options={"tag.automatic-creation": "process-time", "tag.creation-period-duration": "3650 d"})
+    assert "1 tag to create (" in run(*arguments, typed="n\n").stderr
+    plan = answer(*arguments)
+    assert (list(plan["created"].values()), plan["deleted"], plan["done"]) == ([1], [], False)
+    assert users.tags() == {}
+    assert run(*arguments, "--yes").stdout == "1 tag created, 0 deleted\n"
+    assert users.tags() == plan["created"]

@@ -178,6 +178,31 @@ def test_tags_are_made_renamed_expired_and_deleted(lake: tl.Lake, table: tl.Tabl
     assert table.tags() == {}
 
 
+def test_tags_are_replaced_and_made_of_a_time(lake: tl.Lake, table: tl.Table) -> None:
+    second = table.snapshot(2)
+    found = {"tagName": "then", "snapshot": 2, "commit_time": second.time_ms, "watermark": None}
+    assert rows(lake, "create_tag_from_timestamp", "db.t", "then", second.time_ms, "1 d") == [found]
+    assert table.inspect.tags().column("time_retained").to_pylist() == ["PT24H"]
+    with pytest.raises(InvalidInputError, match="time is not given"):
+        lake.call("create_tag_from_timestamp", table="db.t", tag="now")
+    assert rows(lake, "replace_tag", table="db.t", tag="then") == DONE
+    assert table.tags() == {"then": 3}
+    assert rows(lake, "replace_tag", "db.t", "then", 1, "2 h") == DONE
+    assert table.tags() == {"then": 1}
+    assert table.inspect.tags().column("time_retained").to_pylist() == ["PT2H"]
+
+
+def test_automatic_tags_are_triggered(lake: tl.Lake, table: tl.Table, clock: FakeClock) -> None:
+    assert rows(lake, "trigger_tag_automatic_creation", table="db.t") == DONE
+    assert table.tags() == {}
+    table.alter(set_options={"tag.automatic-creation": "process-time", "tag.default-time-retained": "1 h"})
+    assert rows(lake, "trigger_tag_automatic_creation", "db.t") == DONE
+    assert sorted(table.tags().values()) == [1, 2, 3]
+    clock.advance(2 * 3600)
+    assert rows(lake, "trigger_tag_automatic_creation", table="db.t") == DONE
+    assert table.tags() == {}
+
+
 def test_a_rollback_names_the_snapshots_before_and_after(lake: tl.Lake, table: tl.Table) -> None:
     lake.call("create_tag", table="db.t", tag="two", snapshot=2)
     lake.call("create_tag", table="db.t", tag="one", snapshot=1)
@@ -301,6 +326,8 @@ CALLS: dict[str, dict[str, object]] = {
     "expire_snapshots": {"retain_min": 1, "older_than": "1 h"},
     "expire_tags": {"older_than": "1 h"},
     "delete_tag": {"tag": "two"},
+    "replace_tag": {"tag": "two"},
+    "trigger_tag_automatic_creation": {},
     "rollback": {"snapshot": 1},
     "rollback_to_timestamp": {"timestamp": START_MS + 1_000},
     "rollback_to_watermark": {"watermark": 7},
@@ -314,6 +341,7 @@ CALLS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_preview_says_what_would_go_and_changes_nothing(lake: tl.Lake, table: tl.Table, name: str) -> None:
     lake.call("create_tag", table="db.t", tag="two", snapshot=2)
+    lake.call("create_tag", table="db.t", tag="short", snapshot=2, time_retained="1 h")
     lake.call("create_branch", table="db.t", branch="b", tag="two")
     table.store.env.io.write("manifest/manifest-nothing", b"12345")
     marked = snapshot_to_json(replace(table.snapshot(1), watermark=5))
@@ -366,6 +394,7 @@ def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl
         "merge_branch": ("x",),
         "repair_earliest_snapshot": (3,),
         "reset_consumer": ("c", "1"),
+        "create_tag_from_timestamp": ("x", START_MS),
     }
     arguments = dict(CALLS.get(name, {}))
     with pytest.raises(NotFoundError) as caught:

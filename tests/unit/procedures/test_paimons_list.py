@@ -16,9 +16,12 @@ materialize_deletion_vectors | table, [partitions], [options], [where] | result
 rescale | table, [bucket_num], [partitions], [where] | result
 expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
 create_tag | table, tag, [snapshot], [time_retained] | result
+replace_tag | table, tag, [snapshot], [time_retained] | result
+create_tag_from_timestamp | table, tag, [timestamp], [time_retained] | tagName, snapshot, commit_time, watermark
 rename_tag | table, tag, target_tag | result
 delete_tag | table, tag | result
 expire_tags | table, [older_than] | expired_tags
+trigger_tag_automatic_creation | table | result
 rollback | table, [version], [snapshot], [tag] | previous_snapshot_id, current_snapshot_id
 rollback_to_timestamp | table, timestamp | previous_snapshot_id, current_snapshot_id
 rollback_to_watermark | table, watermark | previous_snapshot_id, current_snapshot_id

@@ -734,7 +734,8 @@ class Committer:
             result = _result(replace(parts, done=mine))
             if there and not mine:
                 result = replace(result, repeated=True)
-            return self._run_hooks((*self._notes(committable, progress, parts), *hooks, *self._hooks), result)
+            every = (each for each in self._hooks if committable.is_batch or not each.batch_only)
+            return self._run_hooks((*self._notes(committable, progress, parts), *hooks, *every), result)
 
     def _notes(self, committable: Committable, progress: CommitProgress | None, parts: _Parts) -> Iterator[Hook]:
         """The hooks that record the commit: its user's progress, or `_SUCCESS` files of partitions."""

@@ -24,3 +24,5 @@ class Hook:
     """Takes the result so far; returns warnings about what it could not do."""
     always: bool = False
     """Whether it also runs after a commit without a snapshot."""
+    batch_only: bool = False
+    """Whether it runs after commits without an identifier only."""

@@ -1,7 +1,8 @@
-"""The hooks of every commit to a table: unless it is write-only, they expire tags, consumers, snapshots and changelogs.
+"""The hooks of every commit to a table: unless it is write-only, they create automatic tags and expire what is old.
 
-Snapshots expire after tags and consumers, because these hold snapshots; long-lived changelogs come after the snapshots
-that leave them.
+Tags come first, so that a snapshot that is due to be tagged does not expire before. Snapshots expire after tags and
+consumers, because these hold snapshots; long-lived changelogs come after the snapshots that leave them. The tag of a
+batch job is created for write-only tables too: it belongs to the job and not to the care for the table.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from tidelake.ops.commit.hooks import Hook
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import TableShape
 from tidelake.ops.context import TableContext
+from tidelake.ops.maintain.auto_tags import DueTags, tag_batch, tag_what_is_due
 from tidelake.ops.maintain.changelogs import plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import run_consumer_expiry
 from tidelake.ops.maintain.expire import ExpireOptions, plan_expire, run_expire
+from tidelake.ops.maintain.tag_schedule import TagCreation, TagScheduleOptions, make_schedule
 from tidelake.ops.maintain.tags import TagOptions, run_tag_expiry
 from tidelake.options.capabilities import commit_warnings
 
@@ -34,13 +37,48 @@ def hooks_after_commit(context: TableContext, *, expires: bool | None = None) ->
         expires = not context.options.of(TableShape).write_only
     # Functions of the module and not closures: a handle that holds a committer can be pickled.
     expiry = (
+        *_hooks_for_tags(context),
         Hook("expiring tags", partial(_expire_tags, context)),
         Hook("expiring consumers", partial(_expire_consumers, context)),
         Hook("expiring snapshots", partial(_expire_snapshots, context)),
         Hook("expiring changelogs", partial(_expire_changelogs, context)),
     )
     warn = Hook("checking the table options", partial(_warn_of_options, context))
-    return (*expiry, warn) if expires else (warn,)
+    batch = _hooks_for_batch_tags(context)
+    return (*batch, *expiry, warn) if expires else (*batch, warn)
+
+
+def _hooks_for_tags(context: TableContext) -> tuple[Hook, ...]:
+    if make_schedule(context.options) is None:
+        return ()
+    return (Hook("creating automatic tags", _TagCreation(context)),)
+
+
+class _TagCreation:
+    """Creates the tags that are due after each commit of one committer, and remembers how far it looked."""
+
+    __slots__ = ("_context", "_known")
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._known: DueTags | None = None
+
+    def __call__(self, _: CommitResult) -> Iterable[str]:
+        self._known = tag_what_is_due(self._context, known=self._known)
+        return ()
+
+
+def _hooks_for_batch_tags(context: TableContext) -> tuple[Hook, ...]:
+    options = context.options.of(TagScheduleOptions)
+    if options.creation is not TagCreation.BATCH:
+        return ()
+    options.find_process_zone()  # a wrong zone is an error before the commit, not a warning after it
+    return (Hook("creating the tag of the batch job", partial(_tag_batch, context), always=True, batch_only=True),)
+
+
+def _tag_batch(context: TableContext, _: CommitResult) -> Iterable[str]:
+    tag_batch(context)
+    return ()
 
 
 def _expire_tags(context: TableContext, _: CommitResult) -> Iterable[str]:

@@ -3,7 +3,9 @@
 Snapshots and references:
     expire              expire snapshots
     changelogs          expire long-lived changelogs
-    tags                create, rename, delete and expire tags
+    tags                create, replace, rename, delete and expire tags
+    tag_schedule        when automatic tags are due, and their names
+    auto_tags           create automatic tags
     branches            create, rename, delete and fast-forward branches
     branch_merge        append the files of a branch to another one
     consumers           set, delete and expire consumers

@@ -1,20 +1,21 @@
-"""Tags: create, rename, delete and expire them.
+"""Tags: create, replace, rename, delete and expire them.
 
 To create a tag, its file is written and then the snapshot is checked: if an expiry deleted it before it could see the
-tag, the tag is deleted again. To delete a tag, its file is deleted first and then the files that only the tag held:
-those of its state that no other tag, snapshot or branch holds. A crash between the two leaves orphans.
+tag, the tag is deleted again. To delete tags, their files are deleted first and then the files that only they held:
+those of their states that no other tag, snapshot or branch holds. A crash between the two leaves orphans. A tag that is
+given to another snapshot is overwritten in place, so that it is there at every moment; what only the old state held
+becomes orphans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from tidelake.cleanup import undo_on_error
 from tidelake.errors import CommitUnknownError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from tidelake.io.clock import local_time_ms
-from tidelake.io.fileio import Created, Exists, Outcome
+from tidelake.io.fileio import Created, Exists, FileStatus, Outcome
 from tidelake.notebook import pluralize
 from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.deletion import Deletion, run_deletion, settle_folder
@@ -28,6 +29,8 @@ from tidelake.ops.maintain.expire import (
 )
 from tidelake.ops.maintain.holders import View, find_change, look, read_snapshots, read_tags
 from tidelake.ops.maintain.reachable import Reader, no_files
+from tidelake.ops.maintain.tag_schedule import make_schedule
+from tidelake.ops.scan.travel import find_time
 from tidelake.options import Affects, DurationMs, OptionGroup, option
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.documents.success import mark_success, success_to_json
@@ -75,35 +78,58 @@ def create_tag(
     name: str | None,
     *,
     snapshot_id: int | None = None,
+    time_ms: int | None = None,
     time_retained_ms: int | None = None,
     ignore_if_exists: bool = False,
 ) -> str:
-    """Give a snapshot (the newest one) a name and return it; without a name it is `snapshot-N`.
+    """Give a snapshot a name and return it; without a name it is `snapshot-N`.
+
+    Args:
+        context: the table.
+        name: the name.
+        snapshot_id: the snapshot; by default the newest.
+        time_ms: instead of its id, the first snapshot that was committed at or after this time.
+        time_retained_ms: how long the tag is kept; by default as the table's options say.
+        ignore_if_exists: leave a tag of that name as it is.
 
     Raises:
-        InvalidInputError: the name is taken or invalid.
+        InvalidInputError: the name is taken or invalid, or an automatic one and the snapshot has one of these.
         NotFoundError: the snapshot does not exist, or expired while it was tagged.
         CommitUnknownError: it is unknown whether the tag was created.
         UnsupportedError: the option `tag.callbacks` is set.
     """
-    options = context.options.of(TagOptions)
-    if options.callbacks:
-        raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=options.callbacks)
+    refuse_callbacks(context)
+    store = context.store
 
     def attempt() -> str:
-        return _create(context.store, options, name, snapshot_id, time_retained_ms, ignore_if_exists)
+        snapshot = _find_snapshot(store, snapshot_id) if time_ms is None else find_first_since(store, time_ms)
+        chosen = f"snapshot-{snapshot.id}" if name is None else name
+        if not (ignore_if_exists and tag_store(store).find(chosen) is not None):
+            _refuse_second_automatic(context, chosen, snapshot)
+        if not put_tag(context, chosen, snapshot, time_retained_ms) and not ignore_if_exists:
+            raise InvalidInputError(
+                "tag exists already",
+                code="tag-exists",
+                tag=chosen,
+                hint="choose another name, or delete the tag first",
+            )
+        return chosen
 
     return plan_again(attempt) if snapshot_id is None else attempt()
 
 
-def _create(
-    store: TableStore,
-    options: TagOptions,
-    name: str | None,
-    snapshot_id: int | None,
-    time_retained_ms: int | None,
-    ignore_if_exists: bool,
-) -> str:
+def refuse_callbacks(context: TableContext) -> None:
+    """Refuse to create a tag that classes want to hear of.
+
+    Raises:
+        UnsupportedError: the option `tag.callbacks` is set.
+    """
+    callbacks = context.options.of(TagOptions).callbacks
+    if callbacks:
+        raise UnsupportedError("tag callbacks are not supported", option="tag.callbacks", value=callbacks)
+
+
+def _find_snapshot(store: TableStore, snapshot_id: int | None) -> Snapshot:
     snapshot = store.snapshots.latest() if snapshot_id is None else store.snapshots.get(snapshot_id)
     if snapshot is None:
         raise NotFoundError(
@@ -112,29 +138,92 @@ def _create(
             table=store.env.io.root,
             hint="write to the table first",
         )
-    chosen = f"snapshot-{snapshot.id}" if name is None else name
-    lifetime = options.time_retained_ms if time_retained_ms is None else time_retained_ms
-    tag = Tag(snapshot=snapshot)
-    if lifetime is not None:
-        if lifetime <= 0:
-            raise InvalidInputError(
-                "a tag must be retained for some time",
-                time_retained_ms=lifetime,
-                hint="write it as `90 d`, or leave it out",
-            )
-        created_ns = local_time_ms(store.env.clock) * _NANOS_PER_MS
-        tag = replace(tag, create_time_ns=created_ns, time_retained_ns=lifetime * _NANOS_PER_MS)
-    if not _publish(store, chosen, tag):
-        if ignore_if_exists:
-            return chosen
-        raise InvalidInputError(
-            "tag exists already", code="tag-exists", tag=chosen, hint="choose another name, or delete the tag first"
+    return snapshot
+
+
+def find_first_since(store: TableStore, time_ms: int) -> Snapshot:
+    """The first snapshot that was committed at or after a time, also among those that only a tag keeps.
+
+    Raises:
+        NotFoundError: all snapshots are older.
+    """
+    before = find_time(store, time_ms - 1)
+    if before is not None:
+        # The next one may have expired since, and then others before it; the caller looks again.
+        newer = [each for each in store.snapshots.ids() if each > before.id]
+        found = store.snapshots.find(newer[0]) if newer else None
+    else:
+        oldest = store.snapshots.earliest_id()
+        known = [each.snapshot for each in tag_store(store).all().values() if each.snapshot.time_ms >= time_ms]
+        known += [] if oldest is None else [store.snapshots.get(oldest)]
+        found = min(known, key=lambda each: each.id, default=None)
+    if found is None:
+        raise NotFoundError(
+            "no snapshot was committed at or after that time",
+            code="snapshot-not-found",
+            time_ms=time_ms,
+            table=store.env.io.root,
+            hint="give an earlier time; inspect.snapshots() lists the snapshots with theirs",
         )
-    _check_still_there(store, chosen, snapshot)
-    if options.success_file:
+    return found
+
+
+def _refuse_second_automatic(context: TableContext, name: str, snapshot: Snapshot) -> None:
+    """Refuse the name of an automatic tag for a snapshot that carries another one: Paimon relies on one at most."""
+    schedule = make_schedule(context.options)
+    if schedule is None or not schedule.select_automatic([name]):
+        return
+    tags = tag_store(context.store)
+    for other in schedule.select_automatic(tags.names()):
+        tag = None if other == name else tags.find(other)
+        if tag is not None and tag.snapshot.id == snapshot.id:
+            raise InvalidInputError(
+                "snapshot has an automatic tag already",
+                code="tag-exists",
+                tag=name,
+                snapshot_id=snapshot.id,
+                automatic=other,
+                hint="choose a name that is not that of an automatic tag, or delete the other tag first",
+            )
+
+
+def put_tag(context: TableContext, name: str, snapshot: Snapshot, time_retained_ms: int | None = None) -> bool:
+    """Create the tag of a snapshot, kept as long as the options say unless a time is given; False if it exists.
+
+    Raises:
+        InvalidInputError: the name or the time is invalid.
+        NotFoundError: the snapshot expired while it was tagged.
+        CommitUnknownError: it is unknown whether the tag was created.
+    """
+    store, options = context.store, context.options.of(TagOptions)
+    lifetime = options.time_retained_ms if time_retained_ms is None else time_retained_ms
+    if not _publish(store, name, _make_tag(store, snapshot, lifetime)):
+        return False
+    if not _is_still_there(store, name, snapshot):
+        tag_store(store).delete(name)
+        raise NotFoundError("snapshot expired while it was tagged", code=EXPIRED, snapshot_id=snapshot.id, tag=name)
+    _mark_success(context, name)
+    return True
+
+
+def _make_tag(store: TableStore, snapshot: Snapshot, lifetime_ms: int | None) -> Tag:
+    if lifetime_ms is None:
+        return Tag(snapshot=snapshot)
+    if lifetime_ms <= 0:
+        raise InvalidInputError(
+            "a tag must be retained for some time",
+            time_retained_ms=lifetime_ms,
+            hint="write it as `90 d`, or leave it out",
+        )
+    created_ns = local_time_ms(store.env.clock) * _NANOS_PER_MS
+    return Tag(snapshot=snapshot, create_time_ns=created_ns, time_retained_ns=lifetime_ms * _NANOS_PER_MS)
+
+
+def _mark_success(context: TableContext, name: str) -> None:
+    if context.options.of(TagOptions).success_file:
+        store = context.store
         mark = mark_success(None, time_ms=store.env.clock.now_ms())
-        store.env.io.overwrite(store.layout.tag_success_path(chosen), success_to_json(mark))
-    return chosen
+        store.env.io.overwrite(store.layout.tag_success_path(name), success_to_json(mark))
 
 
 def hold_snapshot(store: TableStore, name: str, snapshot: Snapshot) -> None:
@@ -177,14 +266,81 @@ def settle_creation(outcome: Outcome, is_mine: Callable[[], bool], *, what: str)
     )
 
 
-def _check_still_there(store: TableStore, name: str, snapshot: Snapshot) -> None:
-    there = store.snapshots.find(snapshot.id)
-    if snapshot.is_same_commit(there) or any(
+def _is_still_there(store: TableStore, name: str, snapshot: Snapshot) -> bool:
+    """Whether something besides the tag holds its snapshot, after an expiry that could not see the tag."""
+    return snapshot.is_same_commit(store.snapshots.find(snapshot.id)) or any(
         other != name and snapshot.is_same_commit(tag.snapshot) for other, tag in tag_store(store).all().items()
-    ):
-        return
-    tag_store(store).delete(name)
-    raise NotFoundError("snapshot expired while it was tagged", code=EXPIRED, snapshot_id=snapshot.id, tag=name)
+    )
+
+
+# ------------------------------------------------------------------------------------------------ changing one
+
+
+@dataclass(frozen=True, slots=True)
+class TagReplacement:
+    """A tag that is given to another snapshot, or gets another lifetime."""
+
+    tag: str
+    before: Snapshot
+    after: Snapshot
+    is_lost: bool
+    """Whether neither a snapshot nor another tag keeps what the tag named: files that only it needs become orphans."""
+
+    def __str__(self) -> str:
+        text = f"tag {self.tag} from snapshot {self.before.id} to snapshot {self.after.id}"
+        return f"{text}; neither a snapshot nor another tag keeps snapshot {self.before.id}" if self.is_lost else text
+
+
+def plan_tag_replacement(context: TableContext, name: str, *, snapshot_id: int | None = None) -> TagReplacement:
+    """Which snapshot a tag is given to: the newest one by default.
+
+    Raises:
+        NotFoundError: the tag or the snapshot does not exist.
+        InvalidInputError: the name is that of an automatic tag, and the snapshot has one of these.
+    """
+    store = context.store
+    before = tag_store(store).get(name).snapshot
+    after = _find_snapshot(store, snapshot_id)
+    _refuse_second_automatic(context, name, after)
+    return TagReplacement(
+        name, before, after, not after.is_same_commit(before) and not _is_still_there(store, name, before)
+    )
+
+
+def run_tag_replacement(context: TableContext, plan: TagReplacement, *, time_retained_ms: int | None = None) -> None:
+    """Overwrite a tag; without a time it is kept until it is deleted.
+
+    Raises:
+        NotFoundError: the tag is gone, or the snapshot expired while it was tagged; the tag is as it was.
+        InvalidInputError: the time is invalid.
+        UnsupportedError: the option `tag.callbacks` is set.
+    """
+    refuse_callbacks(context)
+    store, tags = context.store, tag_store(context.store)
+    made = _make_tag(store, plan.after, time_retained_ms)
+    old = tags.get(plan.tag)
+    listed = tags.files().get(plan.tag)
+    tags.replace(plan.tag, made)
+    # An expiry recognizes a changed tag by its file in a listing: its time must differ where its size does not.
+    for _ in range(_TIME_STEPS):
+        if _looks_different(listed, tags.files().get(plan.tag)):
+            break
+        store.env.clock.sleep(_TIME_STEP_S)
+        tags.replace(plan.tag, made)
+    if not _is_still_there(store, plan.tag, plan.after):
+        tags.replace(plan.tag, old)
+        raise NotFoundError(
+            "snapshot expired while it was tagged", code=EXPIRED, snapshot_id=plan.after.id, tag=plan.tag
+        )
+
+
+_TIME_STEP_S = 0.25
+_TIME_STEPS = 10
+"""Storages note the time of a file in milliseconds or in whole seconds."""
+
+
+def _looks_different(before: FileStatus | None, after: FileStatus | None) -> bool:
+    return before is None or after is None or (before.size, before.modified_ms) != (after.size, after.modified_ms)
 
 
 def rename_tag(context: TableContext, name: str, new: str) -> None:
@@ -220,22 +376,43 @@ class TagDeletion:
         return f"{pluralize(len(self.tags), 'tag')} ({', '.join(self.tags[:5])}): {self.files}"
 
 
-def plan_tag_deletion(context: TableContext, name: str) -> TagDeletion:
-    """Which files go with a tag.
+def plan_tag_deletion(context: TableContext, *names: str) -> TagDeletion:
+    """Which files go with tags.
 
     Raises:
-        NotFoundError: the tag does not exist, or something that holds files was deleted while the plan was made.
+        NotFoundError: a tag does not exist, or something that holds files was deleted while the plan was made.
         FormatError: something that holds files is damaged.
     """
     store = context.store
-    snapshot = tag_store(store).get(name).snapshot
+    doomed = {name: tag_store(store).get(name).snapshot for name in names}
+    if not doomed:
+        return TagDeletion()
     view = look(store)
-    others = {other: kept for other, kept in read_tags(store, view.own).items() if other != name}
-    if snapshot.id in view.own.snapshots or any(kept.id == snapshot.id for kept in others.values()):
-        return TagDeletion((name,), Deletion(), view)
+    others = [kept for other, kept in read_tags(store, view.own).items() if other not in doomed]
+    found = [
+        _plan_files(context, view, snapshot, others)
+        for snapshot in {each.id: each for each in doomed.values()}.values()
+        if snapshot.id not in view.own.snapshots and all(kept.id != snapshot.id for kept in others)
+    ]
+    files = Deletion(
+        data=_merge_paths(each.data for each in found),
+        changelog=_merge_paths(each.changelog for each in found),
+        metadata=_merge_paths(each.metadata for each in found),
+        external=sum(each.external for each in found),
+    )
+    return TagDeletion(tuple(doomed), files, view)
+
+
+def _merge_paths(paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for each in paths for path in each))
+
+
+def _plan_files(context: TableContext, view: View, snapshot: Snapshot, others: Sequence[Snapshot]) -> Deletion:
+    """The files of a state that nothing else holds; `others` are what the tags that stay keep."""
+    store = context.store
     reader = Reader(store.manifests, context.paths)
     metadata = set(reader.metadata_of_lost(snapshot, changelog=False))
-    holding = _tag_holding(store, reader, view, snapshot, list(others.values()))
+    holding = _tag_holding(store, reader, view, snapshot, others)
     add_changelogs(context, reader, view.own, holding)
     for other in view.others:
         add_branch(context, reader, other, holding)
@@ -244,7 +421,7 @@ def plan_tag_deletion(context: TableContext, name: str) -> TagDeletion:
         data = reader.live(snapshot)
     except NotFoundError:
         data = no_files()
-    return TagDeletion((name,), holding.plan_deletion(reader, data, no_files(), metadata), view)
+    return holding.plan_deletion(reader, data, no_files(), metadata)
 
 
 def _tag_holding(
@@ -273,7 +450,8 @@ def run_tag_deletion(context: TableContext, plan: TagDeletion, *, clean_folders:
         CommitConflictError: what holds files changed before anything was deleted: plan again.
         StorageError: a tag could not be deleted.
     """
-    assert plan.view is not None
+    if plan.view is None:
+        return ()
     store = context.store
     change = find_change(plan.view, look(store))
     if change is not None:
@@ -318,23 +496,33 @@ def tags_before(store: TableStore, tags: dict[str, Tag], *, older_than_ms: int) 
     return sorted(name for name, made_ms in made.items() if made_ms < older_than_ms)
 
 
-def run_tag_expiry(
-    context: TableContext, *, older_than_ms: int | None = None, clean_folders: bool = False
-) -> tuple[str, ...]:
-    """Delete the tags past their time, or those made before a moment; returns their names.
+def plan_tag_expiry(context: TableContext, *, older_than_ms: int | None = None) -> TagDeletion:
+    """Plan to delete the tags past their time, and those made before a moment.
 
     Raises:
-        CommitConflictError: what holds files kept changing; some tags may be deleted already.
+        NotFoundError: something that holds files was deleted while the plan was made.
+        FormatError: something that holds files is damaged.
     """
     store = context.store
     tags = tag_store(store).all()
     names = expired_tags(tags, now_local_ns=local_time_ms(store.env.clock) * _NANOS_PER_MS)
     if older_than_ms is not None:
         names = sorted({*names, *tags_before(store, tags, older_than_ms=older_than_ms)})
+    return plan_tag_deletion(context, *names)
 
-    def delete(name: str) -> None:
-        run_tag_deletion(context, plan_tag_deletion(context, name), clean_folders=clean_folders)
 
-    for name in names:
-        unless_overtaken(partial(delete, name))
-    return tuple(names)
+def run_tag_expiry(
+    context: TableContext, *, older_than_ms: int | None = None, clean_folders: bool = False
+) -> tuple[str, ...]:
+    """Delete the tags past their time, or those made before a moment; returns their names.
+
+    Raises:
+        CommitConflictError: what holds files kept changing, and nothing was deleted.
+    """
+
+    def attempt() -> tuple[str, ...]:
+        plan = plan_tag_expiry(context, older_than_ms=older_than_ms)
+        run_tag_deletion(context, plan, clean_folders=clean_folders)
+        return plan.tags
+
+    return unless_overtaken(attempt)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
-from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.lsm.options import CompactionOptions
 from tidelake.ops.context import TableContext
 from tidelake.ops.scan.travel import TravelOptions, at_time, find_time, parse_time, read_tag, resolve, tag_names
-from tidelake.options import Affects, DurationMs, Int64, OptionGroup, TableOptions, option, same_option
+from tidelake.options import Affects, Int64, OptionGroup, TableOptions, option, same_option
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot
+from tidelake.spec.documents.tag_periods import TagPeriodOptions, TagPeriods
 from tidelake.spec.schemas.schema_options import ChangelogProducer, SchemaOptions
 from tidelake.store.table_store import TableStore
 
@@ -50,22 +50,6 @@ class IncrementalMode(Enum):
     DELTA = "delta"
     CHANGELOG = "changelog"
     DIFF = "diff"
-
-
-class TagPeriod(Enum):
-    """How far apart automatic tags are."""
-
-    DAILY = "daily"
-    HOURLY = "hourly"
-    TWO_HOURS = "two-hours"
-
-
-class TagFormat(Enum):
-    """How automatic tags are named."""
-
-    WITH_DASHES = "with_dashes"
-    WITHOUT_DASHES = "without_dashes"
-    WITHOUT_DASHES_AND_SPACES = "without_dashes_and_spaces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,19 +94,10 @@ class ModeOptions(OptionGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext(OptionGroup):
-    """Options of other parts of the table that the modes depend on, and the names of automatic tags."""
+    """Options of other parts of the table that the modes depend on."""
 
     producer: ChangelogProducer = same_option(SchemaOptions, "changelog_producer")
     delta_commits: int | None = same_option(CompactionOptions, "full_every_commits")
-    tag_period: TagPeriod = option(
-        "tag.creation-period", TagPeriod.DAILY, doc="How far apart automatic tags are.", affects=_READ
-    )
-    tag_format: TagFormat = option(
-        "tag.period-formatter", TagFormat.WITH_DASHES, doc="How automatic tags are named.", affects=_READ
-    )
-    tag_duration: DurationMs | None = option(
-        "tag.creation-period-duration", None, doc="Time between two automatic tags.", affects=_READ
-    )
 
     @property
     def without_changelog(self) -> bool:
@@ -256,7 +231,6 @@ def find_reading(context: TableContext) -> Reading:
     Raises:
         InvalidInputError: options contradict each other, or a value cannot be understood.
         NotFoundError: a snapshot or tag does not exist.
-        UnsupportedError: the period of automatic tags is not supported.
     """
     store, options = context.store, context.options
     start = plan_start(options)
@@ -273,7 +247,7 @@ def find_reading(context: TableContext) -> Reading:
             assert modes.creation_ms is not None
             return _since_creation(store, modes.creation_ms)
         case ScanMode.INCREMENTAL:
-            return _incremental(store, modes, options.of(ModeContext))
+            return _incremental(store, modes, options)
     return State(resolve(store, options.of(TravelOptions)))
 
 
@@ -306,7 +280,6 @@ def find_changes(context: TableContext, *, since: int | str | None = None, until
     Raises:
         InvalidInputError: the start is not given, or options contradict each other.
         NotFoundError: a snapshot or tag does not exist.
-        UnsupportedError: the period of automatic tags is not supported.
     """
     store, options = context.store, context.options
     modes, asked = options.of(ModeOptions), options.of(ModeContext)
@@ -315,7 +288,7 @@ def find_changes(context: TableContext, *, since: int | str | None = None, until
             raise InvalidInputError(
                 "the start of the changes is not given", hint="give since=, or set incremental-between"
             )
-        return _incremental(store, modes, asked)
+        return _incremental(store, modes, options)
     if until is None:
         until = store.snapshots.latest_id() or 0
     if isinstance(since, str) and isinstance(until, str):
@@ -325,7 +298,8 @@ def find_changes(context: TableContext, *, since: int | str | None = None, until
     return _range(store, first, last, _mode_of(modes, asked), tags.values())
 
 
-def _incremental(store: TableStore, modes: ModeOptions, context: ModeContext) -> Reading:
+def _incremental(store: TableStore, modes: ModeOptions, options: TableOptions) -> Reading:
+    context = options.of(ModeContext)
     mode = _mode_of(modes, context)
     if modes.between is not None:
         form = "two snapshot ids or two tags, such as 5,10"
@@ -334,7 +308,7 @@ def _incremental(store: TableStore, modes: ModeOptions, context: ModeContext) ->
     if modes.between_times is not None:
         return _between_times(store, modes.between_times, mode)
     assert modes.to_auto_tag is not None
-    return _to_auto_tag(store, modes.to_auto_tag, context)
+    return _to_auto_tag(store, modes.to_auto_tag, options.of(TagPeriodOptions).periods)
 
 
 def _mode_of(modes: ModeOptions, context: ModeContext) -> IncrementalMode:
@@ -400,15 +374,9 @@ def _between_times(store: TableStore, text: str, mode: IncrementalMode) -> Readi
     return Added(before.id if before else oldest - 1, after.id, changelog=mode is IncrementalMode.CHANGELOG)
 
 
-def _to_auto_tag(store: TableStore, name: str, context: ModeContext) -> Reading:
-    if context.tag_duration is not None:
-        raise UnsupportedError(
-            "automatic tags with a period in `tag.creation-period-duration` are not supported",
-            option="tag.creation-period-duration",
-            hint="name the two tags by incremental-between",
-        )
-    moment = _tag_moment(name, context)
-    if moment is None:
+def _to_auto_tag(store: TableStore, name: str, periods: TagPeriods) -> Reading:
+    time_ms = periods.find_time(name)
+    if time_ms is None:
         raise InvalidInputError(
             "tag is not named like an automatic one",
             code="option-value",
@@ -416,30 +384,11 @@ def _to_auto_tag(store: TableStore, name: str, context: ModeContext) -> Reading:
             value=name,
             hint="name the two tags by incremental-between",
         )
-    moments = {other: found for other in tag_names(store) if (found := _tag_moment(other, context)) is not None}
-    earlier = [other for other, found in moments.items() if found < moment]
-    if name not in moments or not earlier:
+    times = {other: found for other in tag_names(store) if (found := periods.find_time(other)) is not None}
+    earlier = [other for other, found in times.items() if found < time_ms]
+    if name not in times or not earlier:
         return NOTHING
-    return Difference(read_tag(store, max(earlier, key=lambda other: moments[other])), read_tag(store, name))
-
-
-_DAY: Final = {
-    TagFormat.WITH_DASHES: "%Y-%m-%d",
-    TagFormat.WITHOUT_DASHES: "%Y%m%d",
-    TagFormat.WITHOUT_DASHES_AND_SPACES: "%Y%m%d",
-}
-
-
-def _tag_moment(name: str, context: ModeContext) -> datetime | None:
-    """The moment an automatic tag stands for, or None if the name is not one of those."""
-    form = _DAY[context.tag_format]
-    if context.tag_period is not TagPeriod.DAILY:
-        form += "%H" if context.tag_format is TagFormat.WITHOUT_DASHES_AND_SPACES else " %H"
-    try:
-        moment = datetime.strptime(name, form)  # noqa: DTZ007 - names are compared with names only
-    except ValueError:
-        return None
-    return moment if moment.strftime(form) == name else None
+    return Difference(read_tag(store, max(earlier, key=lambda other: times[other])), read_tag(store, name))
 
 
 def _pair(key: str, text: str, form: str) -> tuple[str, str]:

@@ -9,4 +9,5 @@ Modules:
     statistics   table statistics of ANALYZE
     success      `_SUCCESS` markers
     tag          tags
+    tag_periods  the names of automatic tags
 """

@@ -280,8 +280,8 @@ def test_options_for_one_use_reach_the_commit():
 
 def test_an_option_for_one_use_that_commits_do_not_honour_is_refused():
     with pytest.raises(UnsupportedError) as caught:
-        new_table().with_options({"tag.automatic-creation": "process-time"}).new_commit()
-    assert caught.value.facts["option"] == "tag.automatic-creation"
+        new_table().with_options({"commit.callbacks": "a.B"}).new_commit()
+    assert caught.value.facts["option"] == "commit.callbacks"
 
 
 def test_a_branch_given_for_one_use_is_the_one_that_is_read_and_written():

@@ -19,7 +19,12 @@ from tidelake.errors import (
     UnsupportedError,
 )
 from tidelake.ops.maintain.holders import find_change, look
-from tidelake.ops.maintain.tags import plan_tag_deletion, run_tag_deletion
+from tidelake.ops.maintain.tags import (
+    plan_tag_deletion,
+    plan_tag_replacement,
+    run_tag_deletion,
+    run_tag_replacement,
+)
 from tidelake.spec.documents.snapshot import snapshot_to_json
 from tidelake.testing import Fault, FaultyFileIO, MemoryFileIO
 from tidelake.testing.scenario import restore_image, take_image
@@ -517,3 +522,132 @@ def test_the_oldest_snapshot_is_noted_after_a_gap():
     assert ids(table) == [1, 3, 5, 6]
     with pytest.raises(InvalidInputError, match="between the oldest"):
         table.repair_earliest_snapshot(3)
+
+
+# ------------------------------------------------------------------------------------------------ replacing tags
+
+
+def test_a_replaced_tag_names_the_newest_snapshot_or_a_given_one():
+    table = new_table(tag__default_time_retained="2 h")
+    for name in "abc":
+        add(table, name)
+    table.create_tag("t", 1)
+    plan = table.replace_tag("t", plan_only=True)
+    assert (plan.before.id, plan.after.id, plan.is_lost, table.tags()) == (1, 3, False, {"t": 1})
+    assert str(plan) == "tag t from snapshot 1 to snapshot 3"
+    assert table.replace_tag("t") == plan
+    assert table.tags() == {"t": 3}
+    assert table.inspect.tags().column("time_retained").to_pylist() == [None]
+    table.replace_tag("t", 2, "1 d")
+    assert table.inspect.tags().to_pylist()[0]["time_retained"] == "PT24H"
+    assert table.tags() == {"t": 2}
+
+
+def test_what_is_not_there_cannot_be_replaced():
+    table = new_table()
+    add(table, "a")
+    with pytest.raises(NotFoundError, match="tag does not exist"):
+        table.replace_tag("t")
+    table.create_tag("t")
+    with pytest.raises(NotFoundError, match="snapshot does not exist"):
+        table.replace_tag("t", 9)
+    with pytest.raises(InvalidInputError):
+        table.replace_tag("t", time_retained="0 s")
+    assert table.tags() == {"t": 1}
+
+
+def test_a_replacement_that_loses_a_snapshot_says_so_and_leaves_orphans():
+    table = new_table(write_only="true")
+    old = new_file(table, "a")
+    commit(table, new_files=(old,))
+    table.create_tag("t")
+    replaced(table, old, "b")
+    add(table, "c")
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert "neither a snapshot nor another tag keeps snapshot 1" in str(table.replace_tag("t", plan_only=True))
+    assert "a" in data_names(table)
+    assert table.replace_tag("t").is_lost
+    assert "a" in data_names(table)
+
+
+def test_an_expiry_sees_that_a_tag_was_replaced_however_short_after_it_was_made():
+    table = new_table(write_only="true")
+    for name in "abc":
+        add(table, name)
+    table.create_tag("t", 1)
+    before = look(table.store)
+    table.replace_tag("t", 2)
+    assert find_change(before, look(table.store)) == "tags"
+
+
+def test_a_replacement_by_a_snapshot_that_has_expired_since_the_plan_leaves_the_tag_as_it_was():
+    table = new_table(write_only="true")
+    for name in "abc":
+        add(table, name)
+    table.create_tag("t", 3)
+    plan = plan_tag_replacement(table.context, "t", snapshot_id=1)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    with pytest.raises(NotFoundError) as caught:
+        run_tag_replacement(table.context, plan)
+    assert caught.value.code == "snapshot-expired"
+    assert table.tags() == {"t": 3}
+    assert table.check(deep=True).ok
+
+
+# ------------------------------------------------------------------------------------------------ tags of a time
+
+
+def test_a_tag_of_a_time_names_the_first_snapshot_since():
+    table = new_table(write_only="true")
+    for name in "abcd":
+        add(table, name)
+    times = [table.snapshot(number).time_ms for number in range(1, 5)]
+    for number, (moment, found) in enumerate([(0, 1), (times[1], 2), (times[1] + 1, 3), (times[3], 4)]):
+        name = table.create_tag(f"t{number}", timestamp=moment)
+        assert table.tags()[name] == found
+    with pytest.raises(NotFoundError, match="at or after"):
+        table.create_tag("late", timestamp=times[3] + 1)
+    with pytest.raises(InvalidInputError, match="snapshot or a time"):
+        table.create_tag("both", 1, timestamp=times[1])
+
+
+def test_a_tag_of_a_time_before_all_snapshots_names_what_another_tag_keeps():
+    table = new_table(write_only="true")
+    with pytest.raises(NotFoundError):
+        table.create_tag("empty", timestamp=0)
+    for name in "abcd":
+        add(table, name)
+    time = table.snapshot(2).time_ms
+    table.create_tag("kept", 2)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    table.create_tag("since", timestamp=time)
+    table.create_tag("after", timestamp=time + 1)
+    assert table.tags() == {"kept": 2, "since": 2, "after": 4}
+
+
+# ------------------------------------------------------------------------------------------------ expiring tags
+
+
+def test_the_plan_of_an_expiry_of_tags_is_what_it_deletes():
+    table = new_table(write_only="true")
+    first = new_file(table, "a")
+    commit(table, new_files=(first,))
+    table.create_tag("one", time_retained="1 h")
+    table.create_tag("again", time_retained="1 h")
+    second = new_file(table, "b")
+    commit(table, before=(first,), after=(second,))
+    table.create_tag("two", time_retained="1 h")
+    replaced(table, second, "c")
+    table.create_tag("kept")
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert not table.expire_tags(plan_only=True).tags
+    assert table.expire_tags() == ()
+    clock_of(table).advance(4_000)
+    plan = table.expire_tags(plan_only=True)
+    assert plan.tags == ("again", "one", "two")
+    assert {path.rpartition("/")[2] for path in plan.files.data} == {"a", "b"}
+    assert data_names(table) == {"a", "b", "c"}
+    before = every_file(table)
+    assert table.expire_tags() == plan.tags
+    assert before - every_file(table) == {*plan.files.paths, "tag/tag-again", "tag/tag-one", "tag/tag-two"}
+    assert table.check(deep=True).ok
