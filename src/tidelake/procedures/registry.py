@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.options import nearest
-from tidelake.procedures import compacting, expiring, references
+from tidelake.procedures import compacting, expiring, partitions, references
 from tidelake.procedures.arguments import bind
 from tidelake.procedures.procedure import Preview, Procedure, Tables
 
@@ -29,7 +29,9 @@ def _by_name(listed: Iterable[Procedure]) -> Mapping[str, Procedure]:
     return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
 
 
-PROCEDURES: Final = _by_name([*compacting.PROCEDURES, *expiring.PROCEDURES, *references.PROCEDURES])
+PROCEDURES: Final = _by_name(
+    [*compacting.PROCEDURES, *expiring.PROCEDURES, *partitions.PROCEDURES, *references.PROCEDURES]
+)
 """Every procedure by its name, in order of the names."""
 
 

@@ -14,6 +14,8 @@ compact | table, [partitions], [compact_strategy], [order_strategy], [order_by],
 compact_manifest | table, [options], [dry_run], [manifest_sort_enabled], [manifest_sort_partition_field], [manifest_sort_max_rewrite_size] | result
 rescale | table, [bucket_num], [partitions], [where] | result
 expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
+expire_partitions | table, [expiration_time], [timestamp_formatter], [timestamp_pattern], [expire_strategy], [max_expires], [options] | expired_partitions
+mark_partition_done | table, partitions | result
 create_tag | table, tag, [snapshot], [time_retained] | result
 rename_tag | table, tag, target_tag | result
 delete_tag | table, tag | result

@@ -5,6 +5,8 @@ Snapshots and references:
     changelogs          expire long-lived changelogs
     tags                create, rename, delete and expire tags
     branches            create, delete and fast-forward branches
+    partition_expiry    drop partitions that are too old
+    partition_marks     mark partitions done
     consumers           set, delete and expire consumers
     rollback            roll a table back
     rewind              set commit progress back with the table
