@@ -37,6 +37,8 @@ _REPLANNABLE: Final = frozenset(
         "index-conflict",  # as those two, for an index file or the deletion vector of a data file
         "key-range",  # the sorted run that the plan adds to holds other files by now
         "keys-moved",  # keys that the plan found in one partition may be in another
+        "partition-written",  # a partition that the plan drops, because it was idle, was written to
+        "partitions-expired",  # files that the plan touches are gone with their partitions, which have expired
         "rows-changed",  # rows that the plan read were changed
         "snapshot-expired",  # the snapshot that the plan was made on is gone
     }

@@ -23,7 +23,7 @@ import pytest
 import tidelake as tl
 from tidelake.catalog.filesystem import FileSystemCatalog
 from tidelake.catalog.lake import Lake
-from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.io.scratch import Extent, ScratchFile
@@ -126,6 +126,29 @@ TESTS = {
         "test_options_for_one_use_reach_the_commit": (
             "commit.strict-mode.last-safe-snapshot",
             "manifest.compression",
+        ),
+    },
+    "unit/ops/maintain/test_partition_expiry.py": {
+        "test_a_batch_commit_looks_at_its_end_where_the_option_says_so": ("end-input.check-partition-expire",),
+        "test_after_a_commit_old_partitions_go_once_in_each_interval": (
+            "partition.expiration-check-interval",
+            "partition.expiration-time",
+        ),
+        "test_by_update_time_partitions_with_a_new_file_stay": ("partition.expiration-strategy",),
+        "test_so_many_go_at_a_time_and_so_many_with_a_commit": (
+            "partition.expiration-batch-size",
+            "partition.expiration-max-num",
+        ),
+        "test_the_values_make_a_time_by_pattern_and_formatter": (
+            "partition.timestamp-formatter",
+            "partition.timestamp-pattern",
+        ),
+    },
+    "unit/ops/maintain/test_partition_marks.py": {
+        "test_reports_say_which_partition_of_which_table": (
+            "partition.mark-done-action",
+            "partition.mark-done-action.http.params",
+            "partition.mark-done-action.http.url",
         ),
     },
     "unit/ops/maintain/test_changelogs.py": {
@@ -663,13 +686,6 @@ def test_files_of_an_overwrite_go_to_the_top_level_where_the_option_says_so() ->
         table.write(rows(1), mode="overwrite")
         levels.append([file["level"] for file in files(table)])
     assert levels == [[5], [0]]
-
-
-@shows("partition.mark-done-action")
-def test_partitions_are_marked_done_by_success_files_alone() -> None:
-    make(partition=True, partition__end_input_to_done="true", partition__mark_done_action="success-file")
-    with pytest.raises(UnsupportedError):
-        make(partition=True, partition__end_input_to_done="true", partition__mark_done_action="http-report")
 
 
 @shows("postpone.target-size-per-bucket")

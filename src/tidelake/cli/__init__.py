@@ -11,6 +11,7 @@ Commands:
     writing       write, delete and update rows
     compacting    compact and rescale
     maintenance   expire, remove orphans, roll back, analyze, check
+    partitions    expire partitions, mark them done
     refs          tags, branches and consumers
     calling       Paimon's procedures by name
     doctor        check this machine and the storage

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import tidelake
-from tidelake.cli import calling, compacting, following, looking, maintenance, refs, system, writing
+from tidelake.cli import calling, compacting, following, looking, maintenance, partitions, refs, system, writing
 from tidelake.cli.place import CommonOptions, InOrder, example, location, pass_common_options, with_common_options
 
 
@@ -66,6 +66,8 @@ for _each in (
     compacting.keep_compacted,
     compacting.rescale,
     maintenance.expire,
+    partitions.expire_partitions,
+    partitions.mark_done,
     maintenance.orphans,
     maintenance.rollback,
     maintenance.rollback_schema,

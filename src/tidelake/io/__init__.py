@@ -23,6 +23,7 @@ Other ports:
     ids            identifiers and random numbers
     executor       threads
     retry          delays between tries
+    http           post JSON documents to a service
     secrets        keep credentials out of messages
 """
 

@@ -121,7 +121,6 @@ HONOURED_BY_NAME: Final = (
 
 _PK_INDEX: Final = "indexes of primary-key tables are not written"
 _CLUSTERING: Final = "rows are not clustered"
-_EXPIRING: Final = "partitions do not expire here"
 _CHAIN: Final = "chain tables are not read yet"
 
 
@@ -156,9 +155,13 @@ REFUSED: Final = (
     Refused(
         "snapshot.watermark-idle-timeout", "", "idle tables get no snapshots that advance the watermark", Commits.WARN
     ),
-    Refused("end-input.check-partition-expire", "false", _EXPIRING, Commits.WARN),
+    Refused(
+        "partition.timestamp-format.strict",
+        "false",
+        "values of partitions that make no time are not refused when rows are written",
+        Commits.WARN,
+    ),
     *_refuse_family("clustering.", _CLUSTERING),
-    *_refuse_family("partition.expiration-", _EXPIRING),
     _refuse_read("scan.bucket", "buckets are pruned by a condition on the bucket key"),
     _refuse_read("scan.plan-auto-tag-for-read.time-retained", "reads do not create tags"),
     _refuse_read("scan.fallback-snapshot-branch", _CHAIN),
@@ -168,7 +171,7 @@ REFUSED: Final = (
     Refused(
         "compaction.skip-expired-partitions",
         "false",
-        "partitions do not expire, so none can be skipped for that reason",
+        "compactions do not look at the age of partitions",
         Commits.GO_ON,
         module="ops/compact/buckets.py",
         only=(_MAINTENANCE,),
@@ -190,10 +193,6 @@ _WITHOUT_EFFECT: Final = (
         "The catalogs here have no metastore that lists partitions.",
         "metastore.partitioned-table metastore.tag-to-partition metastore.tag-to-partition.preview"
         " partition.idle-time-to-report-statistic",
-    ),
-    (
-        "Values of partitions become times only where partitions expire, which is refused.",
-        "partition.timestamp-format.strict partition.timestamp-formatter partition.timestamp-pattern",
     ),
     ("The rows of a bucket always keep their order.", "bucket-append-ordered"),
     (
@@ -260,9 +259,8 @@ _WITHOUT_EFFECT: Final = (
         "key-value.sequence_number.enabled",
     ),
     (
-        "It has an effect only if `partition.mark-done-action` is not success-file, which commits refuse.",
-        "partition.mark-done-action.custom.class partition.mark-done-action.http.url"
-        " partition.mark-done-action.http.params",
+        "It names the class of the action custom, which is refused in `partition.mark-done-action`.",
+        "partition.mark-done-action.custom.class",
     ),
     (_needs("row-tracking.enabled"), "row-tracking.partition-group-on-commit"),
     (

@@ -87,8 +87,13 @@ def partitions_of(table: Table, values: Values) -> list[dict[str, object]] | Non
         return None
     if values["where"] is not None:
         raise InvalidInputError("partitions are chosen twice", hint="give either where or partitions")
+    return with_nulls(table, chosen)
+
+
+def with_nulls(table: Table, partitions: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """The partitions with null where the value that stands for it in folder names was given."""
     null = table.paths.options.default_partition_name
-    return [{name: None if value == null else value for name, value in each.items()} for each in chosen]
+    return [{name: None if value == null else value for name, value in each.items()} for each in partitions]
 
 
 def refuse(procedure: str, values: Values, *names: str, hint: str) -> None:

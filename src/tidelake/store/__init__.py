@@ -10,6 +10,7 @@ Stores:
     branches            branches
     consumers           consumer progress
     progress            commit progress
+    expiry_check        when commits last looked for expired partitions
     deletion_vectors    deletion vectors
     paths               folders of partitions and buckets
     external            data files outside the table

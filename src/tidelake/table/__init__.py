@@ -6,7 +6,7 @@ Modules:
     reading       scans and their shorthands, changes, follow
     writing       write, delete, update, merge, compact, rescale
     upkeep        deletion vectors and manifests in order
-    maintenance   dedicated compaction, expiry, rollback, orphans, statistics
+    maintenance   dedicated compaction, expiry, rollback, orphans, statistics, marks of partitions
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`
     system        the read-only system tables, such as `$files`

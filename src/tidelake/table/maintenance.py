@@ -1,8 +1,11 @@
-"""The verbs of a table's handle that keep it small and take it back: compaction beside writers, expiry, rollback."""
+"""The verbs of a table's handle that keep it small and take it back: compaction beside writers, expiry, rollback.
+
+Partitions are marked done here too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tidelake.errors import InvalidInputError
 from tidelake.expr.tree import Predicate
+from tidelake.ops.commit.guards import Guard
+from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitResult
 from tidelake.ops.compact.buckets import Choice, choose_partitions
 from tidelake.ops.hooks.committers import make_user
 from tidelake.ops.maintain.analyze import AnalyzeResult, choose_columns, read_statistics, run_analyze
@@ -23,11 +28,21 @@ from tidelake.ops.maintain.expire import (
     unless_overtaken,
 )
 from tidelake.ops.maintain.orphans import OrphanPlan, plan_orphans, run_orphans
+from tidelake.ops.maintain.partition_expiry import (
+    PartitionExpiryPlan,
+    PartitionExpiryResult,
+    plan_partition_expiry,
+    run_partition_expiry,
+)
+from tidelake.ops.maintain.partition_marks import MarkDonePlan, plan_mark_done, run_partition_marks
 from tidelake.ops.maintain.returning import ReturnPlan, plan_return, run_return
 from tidelake.ops.maintain.rollback import RollbackPlan, Target, plan_rollback, run_rollback
 from tidelake.ops.maintain.schema_rollback import SchemaRollbackPlan, plan_schema_rollback, run_schema_rollback
 from tidelake.ops.maintain.times import Moment, Span, before_ms, moment_ms, span_ms
+from tidelake.ops.scan.partition_times import PartitionExpiryOptions
+from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.travel import TravelOptions, at_point
+from tidelake.options import DurationMs
 from tidelake.spec.documents.statistics import Statistics
 from tidelake.spec.schemas.bucket_mode import BucketMode
 from tidelake.table.upkeep import Upkeep
@@ -38,7 +53,7 @@ if TYPE_CHECKING:  # append tables do without the tree
 
 
 class Maintenance(Upkeep):
-    """Compaction beside writers, expiry, rollback, orphans and statistics.
+    """Compaction beside writers, expiry, rollback, orphans, statistics, and marks of partitions.
 
     Methods that delete return a plan, and carry it out unless `plan_only` is set.
     """
@@ -162,6 +177,68 @@ class Maintenance(Upkeep):
             return plan if plan_only else run_changelog_expiry(context, plan)
 
         return unless_overtaken(attempt)
+
+    def expire_partitions(
+        self,
+        expiration_time: Span | None = None,
+        *,
+        timestamp_formatter: str | None = None,
+        timestamp_pattern: str | None = None,
+        strategy: str | None = None,
+        max_expires: int | None = None,
+        plan_only: bool = False,
+    ) -> PartitionExpiryPlan | PartitionExpiryResult:
+        """Drop the partitions that are older than `expiration_time`, such as "30 d".
+
+        The age is that of the time in their values or, with the strategy `update-time`, of their newest file. What is
+        not given follows the options `partition.expiration-*` and `partition.timestamp-*`. The dropped rows stay in
+        older snapshots until these expire. `plan_only` returns what would be dropped.
+
+        Raises:
+            InvalidInputError: the table has no partitions, no time is given, or the formatter is wrong.
+            UnsupportedError: the strategy, or a letter of the formatter, is not supported.
+            CommitConflictError: other jobs came first, at every attempt.
+        """
+        table = self._newest()
+        context = table.context_to_write()
+        found = context.options.of(PartitionExpiryOptions)
+        options = replace(
+            found,
+            time_ms=found.time_ms if expiration_time is None else DurationMs(span_ms(expiration_time)),
+            formatter=timestamp_formatter or found.formatter,
+            pattern=timestamp_pattern or found.pattern,
+            strategy_name=strategy or found.strategy_name,
+            max_count=found.max_count if max_expires is None else max_expires,
+        )
+        if options.max_count < 0:
+            raise InvalidInputError("number of partitions must not be negative", max_expires=max_expires)
+        plan = plan_partition_expiry(context, options)
+        if plan_only:
+            return plan
+        committer = table._committer(None, expires=False)
+
+        def drop(partitions: PartitionFilter, guards: Sequence[Guard]) -> CommitResult:
+            return committer.drop_after(partitions, identifier=BATCH_IDENTIFIER, guards=guards)
+
+        return run_partition_expiry(context, options, plan, drop)
+
+    def mark_partition_done(
+        self, partitions: Mapping[str, object] | Sequence[Mapping[str, object]], *, plan_only: bool = False
+    ) -> MarkDonePlan:
+        """Mark partitions as complete, in the way of the option `partition.mark-done-action`.
+
+        Each partition is named by all of its values, such as `{"dt": "2026-11-15"}`. Marking one again keeps the time
+        of the first mark. `plan_only` returns the folders that would be marked.
+
+        Raises:
+            InvalidInputError: a partition column is missing or unknown, or an option is wrong.
+            NotFoundError: a partition has no files.
+            UnsupportedError: an action of the options is not supported.
+            StorageError: the storage failed, or a report was not accepted; partitions before that one are marked.
+        """
+        context = self._newest().context_to_write()
+        plan = plan_mark_done(context, [partitions] if isinstance(partitions, Mapping) else list(partitions))
+        return plan if plan_only else run_partition_marks(context, plan)
 
     def remove_orphans(
         self, older_than: Moment | timedelta = timedelta(days=1), *, plan_only: bool = True

@@ -325,6 +325,7 @@ CALLS: dict[str, dict[str, object]] = {
     "rescale": {"bucket_num": 3},
     "expire_snapshots": {"retain_min": 1, "older_than": "1 h"},
     "expire_tags": {"older_than": "1 h"},
+    "expire_partitions": {"expiration_time": "1 h", "expire_strategy": "update-time"},
     "delete_tag": {"tag": "two"},
     "replace_tag": {"tag": "two"},
     "trigger_tag_automatic_creation": {},
@@ -395,6 +396,7 @@ def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl
         "repair_earliest_snapshot": (3,),
         "reset_consumer": ("c", "1"),
         "create_tag_from_timestamp": ("x", START_MS),
+        "mark_partition_done": ("dt=mon",),
     }
     arguments = dict(CALLS.get(name, {}))
     with pytest.raises(NotFoundError) as caught:
@@ -403,3 +405,24 @@ def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl
     with pytest.raises(tl.TidelakeError):
         lake.call(name, "db.t$ro", *given.get(name, ()), **arguments)
     assert table.store.snapshots.ids() == [1, 2, 3]
+
+
+def test_expired_partitions_are_named_as_paimon_names_them(lake: tl.Lake, clock: FakeClock) -> None:
+    made = lake.create_table("db.e", {"id": "INT", "dt": "STRING", "h": "INT"}, partition_by=["dt", "h"])
+    made.write([{"id": 1, "dt": "19691201", "h": 7}, {"id": 2, "dt": "19691202", "h": 8}])
+    call = {"table": "db.e", "expiration_time": "30 d", "timestamp_formatter": "yyyyMMdd"}
+    assert rows(lake, "expire_partitions", **call, max_expires=1) == [{"expired_partitions": "dt=19691201, h=7"}]
+    options = "partition.expiration-time=30 d,partition.timestamp-formatter=yyyyMMdd"
+    by_position = ("db.e", None, "yyyyMMddHH", "$dt0$h", "values-time", None, options)
+    assert rows(lake, "expire_partitions", *by_position) == [{"expired_partitions": "dt=19691202, h=8"}]
+    assert rows(lake, "expire_partitions", **call) == [{"expired_partitions": "No expired partitions."}]
+    with pytest.raises(UnsupportedError):
+        lake.call("expire_partitions", **call, expire_strategy="custom")
+
+
+def test_partitions_are_marked_done(lake: tl.Lake, table: tl.Table) -> None:
+    assert rows(lake, "mark_partition_done", "db.t", "dt=mon; dt=tue") == DONE
+    assert [table.store.env.io.exists(f"dt={day}/_SUCCESS") for day in ("mon", "tue")] == [True, True]
+    with pytest.raises(NotFoundError):
+        lake.call("mark_partition_done", table="db.t", partitions="dt=wed")
+    assert not table.store.env.io.exists("dt=wed/_SUCCESS")

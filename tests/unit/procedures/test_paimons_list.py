@@ -15,6 +15,8 @@ compact_manifest | table, [options], [dry_run], [manifest_sort_enabled], [manife
 materialize_deletion_vectors | table, [partitions], [options], [where] | result
 rescale | table, [bucket_num], [partitions], [where] | result
 expire_snapshots | table, [retain_max], [retain_min], [older_than], [max_deletes], [options] | deleted_snapshots_count
+expire_partitions | table, [expiration_time], [timestamp_formatter], [timestamp_pattern], [expire_strategy], [max_expires], [options] | expired_partitions
+mark_partition_done | table, partitions | result
 create_tag | table, tag, [snapshot], [time_retained] | result
 replace_tag | table, tag, [snapshot], [time_retained] | result
 create_tag_from_timestamp | table, tag, [timestamp], [time_retained] | tagName, snapshot, commit_time, watermark

@@ -17,7 +17,7 @@ The commit:
     publish             offer a snapshot, and settle an unknown answer
     standing            verify that a published snapshot follows its base
     outcome             what is published, and what an error means to the caller
-    success             `_SUCCESS` files of partitions
+    mark_done           mark partitions done: `_SUCCESS` files, reports over HTTP
 
 Other commits:
     since               the commits since a base snapshot

@@ -25,12 +25,14 @@ from tidelake.errors import (
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
+from tidelake.ops.commit.conflicts import PARTITIONS_EXPIRED
 from tidelake.ops.commit.guards import Guard
 from tidelake.ops.commit.hooks import Hook
 from tidelake.ops.commit.leftovers import select_unpublished
 from tidelake.ops.commit.lookup_guard import LevelsUnchanged, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, validate_number
 from tidelake.ops.commit.manifest_sort import make_order
+from tidelake.ops.commit.mark_done import MarkDoneOptions, check_mark_done, run_mark_done
 from tidelake.ops.commit.messages import (
     BATCH_IDENTIFIER,
     CommitMessage,
@@ -52,8 +54,8 @@ from tidelake.ops.commit.progress import Published, doubts_origin, find_publishe
 from tidelake.ops.commit.providers import FixedChanges, OverwriteChanges, RebasedChanges, ReturningChanges
 from tidelake.ops.commit.rebase import Reassigner, SequenceRebaser, drop_doubtful_compactions
 from tidelake.ops.commit.replay_guard import BucketsUnwritten
-from tidelake.ops.commit.success import mark_done
 from tidelake.ops.context import TableContext
+from tidelake.ops.scan.partition_times import ExpiredByValue
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION
 from tidelake.options.capabilities import refuse_commit
@@ -129,7 +131,10 @@ class Committer:
         self._looks_up = context.is_keyed and looks_up(options)
         self._compaction_guards = self._guards_of_compactions()
         self._paths = context.paths
+        self._name, self._mark_done = context.name, options.of(MarkDoneOptions)
         check_shape(self._shape, store.layout.branch)
+        if self._mark_done.at_end:
+            check_mark_done(self._mark_done)
         self._loop = Loop(
             store,
             user,
@@ -140,6 +145,7 @@ class Committer:
             mode=self._mode,
             names=ManifestNames(store.env.ids.uuid()),
             last_safe=self._options.strict_last_safe_snapshot if last_safe is None else last_safe,
+            all_expired=ExpiredByValue(store.schema, options, store.env.clock),
         )
         self._opened_after = store.snapshots.latest_id() or 0
         self._unknown = False
@@ -333,7 +339,9 @@ class Committer:
             if not outcome.is_published:
                 raise
             failed = not isinstance(error, CommitConflictError)
-            if failed or self._looks_up:
+            if isinstance(error, CommitConflictError) and error.code == PARTITIONS_EXPIRED:
+                outcome.warnings.append(f"committed, but {error}")
+            elif failed or self._looks_up:
                 outcome.warnings.append(compaction_warning(error, hides=self._looks_up))
             self._remove_lost_compaction(committable, messages)
             return _Parts(tuple(done), compaction_lost=True, incomplete=failed)
@@ -450,6 +458,29 @@ class Committer:
         committable = Committable(messages=(), identifier=identifier, operation=operation)
         self._validate(committable)
         return self._overwrite(committable, partitions, NO_CHANGES, NO_CHANGES)
+
+    def drop_after(self, partitions: PartitionFilter, *, identifier: int, guards: Sequence[Guard] = ()) -> CommitResult:
+        """Delete every row of the chosen partitions after a commit, in a snapshot with the same identifier.
+
+        The commit is published, and its identifier is not looked up again: callers find out from the newest state what
+        is to be deleted.
+
+        Raises:
+            CommitConflictError: a guard refused it, or every attempt lost its race.
+            CommitUnknownError: it is unknown whether the snapshot was published.
+            StorageError: the storage failed, and nothing was published.
+        """
+        overwrite = Overwrite(partitions, postponed=self._mode is BucketMode.POSTPONED)
+        request = self._request(
+            Committable(messages=(), identifier=identifier),
+            seen_id=self._store.snapshots.latest_id() or 0,
+            kind=CommitKind.OVERWRITE,
+            provider=OverwriteChanges(self._store, NO_CHANGES, overwrite, ()),
+            guards=(*self._overwrite_guards, *guards),
+            detect_conflicts=True,
+            fixed_changes=False,
+        )
+        return self._publish_alone(request)
 
     def _overwrite(
         self, committable: Committable, partitions: PartitionFilter, written: Changes, compacted: Changes, *hooks: Hook
@@ -746,16 +777,18 @@ class Committer:
             return ()
 
         def mark_partitions(_: CommitResult) -> Iterable[str]:
-            deltas = [each.changes.delta for each in parts.done]
-            touched = {row for delta in deltas for row in delta.column("partition").unique().to_pylist()}
-            paths = sorted(self._paths.partition(row) for row in touched)
-            mark_done(self._store.env.io, self._store.layout, paths, self._store.env.clock)
+            # A compaction wrote no rows, and where rows were only deleted there may be no folder.
+            written = [each for each in parts.done if each.snapshot.commit_kind is not CommitKind.COMPACT]
+            if written:
+                touched = _collect_added(written).column("partition").unique().to_pylist()
+                paths = sorted(self._paths.partition(row) for row in touched)
+                run_mark_done(self._store, self._name, self._mark_done, paths)
             return ()
 
         if progress is not None and not parts.incomplete:
             yield Hook("writing the commit progress", write_progress, always=True)
-        if committable.is_batch and self._shape.mark_done_at_end and self._store.schema.partition_keys:
-            yield Hook("writing success files", mark_partitions)
+        if committable.is_batch and self._mark_done.at_end and self._store.schema.partition_keys:
+            yield Hook("marking partitions done", mark_partitions)
 
     def _path_of(self, partition: bytes, bucket: int, name: str) -> str:
         return self._store.layout.data_path(self._paths.partition(partition), bucket, name)

@@ -10,7 +10,7 @@ files, and the rows of the base for the data files that they name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,6 +37,9 @@ CONFLICT_COLUMNS = ("kind", *IDENTITY_COLUMNS, "total_buckets", "min_key", "max_
 KEYS_MOVED = "keys-moved"
 """Code of the conflict over keys that move between partitions; it is solved by writing the rows again."""
 
+PARTITIONS_EXPIRED = "partitions-expired"
+"""Code of the conflict over files of partitions that have expired: writing their rows again will not help."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -47,6 +50,8 @@ class Context:
     overwrite: bool
     key_types: Sequence[DataType]
     ordered_levels: bool
+    all_expired: Callable[[Sequence[bytes]], bool] = lambda _: False
+    """Whether all of these partitions have expired by their values."""
 
 
 def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[IndexEntry], context: Context) -> None:
@@ -80,6 +85,8 @@ def check_conflicts(base: pa.Table, changes: Changes, base_index: Sequence[Index
     left = pc.equal(merged.column("kind"), DELETE)
     if pc.any(left).as_py():
         gone = merged.filter(left)
+        if context.all_expired(gone.column("partition").unique().to_pylist()):
+            raise _expired_conflict(gone, context)
         raise _conflict("file to delete is already gone", "file-deleted", gone, context)
     if context.ordered_levels:
         _check_levels(merged, context)
@@ -190,6 +197,17 @@ def _conflict(message: str, code: str, entries: pa.Table, context: Context) -> C
         base_user=context.base_user,
         commit_user=context.commit_user,
         hint="another job compacted or overwrote the same bucket: read again and retry, or use one compacting job",
+    )
+
+
+def _expired_conflict(entries: pa.Table, context: Context) -> CommitConflictError:
+    return CommitConflictError(
+        "rows were written to partitions that have expired",
+        code=PARTITIONS_EXPIRED,
+        files=", ".join(entries.column("file_name").slice(0, 50).to_pylist()),
+        base_user=context.base_user,
+        commit_user=context.commit_user,
+        hint="leave out rows that are older than partition.expiration-time before they are written",
     )
 
 

@@ -9,7 +9,7 @@ the next attempt cannot use; one whose outcome is unknown deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -177,6 +177,7 @@ class Loop:
         mode: BucketMode,
         names: ManifestNames,
         last_safe: int | None = None,
+        all_expired: Callable[[Sequence[bytes]], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._user = user
@@ -187,6 +188,7 @@ class Loop:
         self._mode = mode
         self._names = names
         self._last_safe = last_safe
+        self._all_expired = all_expired
         self._known = State(None)
 
     def run(self, request: Request, outcome: CommitOutcome) -> Done | None:
@@ -359,6 +361,7 @@ class Loop:
             overwrite=request.kind is CommitKind.OVERWRITE,
             key_types=[schema.field(name).type for name in schema.trimmed_primary_keys],
             ordered_levels=bool(schema.primary_keys),
+            all_expired=self._all_expired,
         )
 
     # -------------------------------------------------------------------------------------------- writing

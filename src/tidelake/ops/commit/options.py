@@ -169,12 +169,6 @@ class TableShape(OptionGroup):
         affects=_WRITE,
     )
     branch: str = option("branch", "main", doc="Branch the table works on.", affects=_WRITE)
-    mark_done_at_end: bool = option(
-        "partition.end-input-to-done", False, doc="Mark partitions done after a batch commit.", affects=_WRITE
-    )
-    mark_done_action: str = option(
-        "partition.mark-done-action", "success-file", doc="What marks a partition done.", affects=_WRITE
-    )
 
     @property
     def sequence_from_snapshot(self) -> bool:
@@ -191,16 +185,8 @@ def check_shape(shape: TableShape, branch: str) -> None:
     """Refuse options that a commit to this branch cannot follow.
 
     Raises:
-        UnsupportedError: the way to mark partitions done is not supported, or an option names another branch.
+        UnsupportedError: an option names another branch.
     """
-    if shape.mark_done_at_end and shape.mark_done_action != "success-file":
-        raise UnsupportedError(
-            "the only supported way to mark partitions done is a success file",
-            code="option-unsupported",
-            option="partition.mark-done-action",
-            value=shape.mark_done_action,
-            hint="set it to success-file",
-        )
     if "branch" in shape.given and shape.branch != branch:
         raise UnsupportedError(
             "option names another branch than the one that is open",

@@ -43,7 +43,7 @@ class ExpiredPartitionOptions(OptionGroup):
     skip: bool = option(
         "compaction.skip-expired-partitions",
         False,
-        doc="Skip expired partitions; refused, because partitions do not expire yet.",
+        doc="Skip expired partitions; refused, because compactions do not look at the age of partitions.",
         affects=(Affects.MAINTENANCE,),
     )
 
@@ -171,7 +171,7 @@ def chosen_entries(context: TableContext, choice: Choice = EVERYTHING) -> tuple[
 def _refuse_skipping(context: TableContext) -> None:
     if context.options.of(ExpiredPartitionOptions).skip and "partition.expiration-time" in context.options:
         raise UnsupportedError(
-            "expired partitions cannot be skipped, because partitions do not expire yet",
+            "compactions cannot skip expired partitions",
             option="compaction.skip-expired-partitions",
             hint="choose partitions, or unset the option for this use",
         )

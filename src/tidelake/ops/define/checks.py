@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.files.options import FORMATS, FileOptions, codec_of
+from tidelake.ops.commit.mark_done import MarkDoneOptions, check_mark_done
 from tidelake.ops.commit.options import TableShape, check_options, check_shape
 from tidelake.ops.scan.batch import check_read_options
+from tidelake.ops.scan.partition_times import PartitionExpiryOptions, PartitionTimes, Strategy
 from tidelake.options import TableOptions
 from tidelake.options.capabilities import refuse_given
 from tidelake.options.catalogue import check_values, unknown_keys
@@ -25,7 +27,7 @@ from tidelake.spec.schemas.schema_options import SchemaOptions
 from tidelake.store.paths import PathOptions
 
 _FILE_PREFIXES = ("file.format", "file.compression", "changelog-file.", "parquet.", "orc.", "avro.")
-_SHAPE_KEYS = frozenset({"branch", "partition.end-input-to-done", "partition.mark-done-action"})
+_EXPIRY_PREFIXES = ("partition.expiration-", "partition.timestamp-")
 _READ_PREFIXES = ("scan.", "incremental-", "log.scan", "source.split.")
 _MERGING = frozenset({"merge-engine", "sequence.field", "sequence.field.sort-order"})
 _ENGINES_OF = (
@@ -68,9 +70,10 @@ def check_table(schema: Schema, branch: str, given: Mapping[str, str]) -> None:
     Raises:
         UnsupportedError: an option names another branch, or is not supported.
     """
-    shape = {key: text for key, text in schema.options.items() if key in _SHAPE_KEYS}
-    if shape.keys() & given.keys():
-        check_shape(TableOptions(shape).of(TableShape), branch)
+    if "branch" in given:
+        check_shape(TableOptions({"branch": given["branch"]}).of(TableShape), branch)
+    if any(key.startswith("partition.") for key in given):
+        _check_partition_options(schema, given)
     beside = "index-file-in-data-file-dir"
     dynamic = derive_bucket_mode(schema, SchemaOptions.read_leniently(schema.options).bucket).is_dynamic
     wanted = PathOptions.read_leniently(schema.options).index_beside_data
@@ -81,6 +84,17 @@ def check_table(schema: Schema, branch: str, given: Mapping[str, str]) -> None:
             option=beside,
             hint="remove the option, or give the table a fixed number of buckets",
         )
+
+
+def _check_partition_options(schema: Schema, given: Mapping[str, str]) -> None:
+    """Refuse ways to mark partitions done, or to find out how old they are, that are not supported."""
+    options = TableOptions({key: text for key, text in schema.options.items() if key.startswith("partition.")})
+    if any(key.startswith("partition.mark-done") or key == "partition.end-input-to-done" for key in given):
+        check_mark_done(options.of(MarkDoneOptions))
+    if any(key.startswith(_EXPIRY_PREFIXES) for key in given):
+        expiry = options.of(PartitionExpiryOptions)
+        if expiry.strategy is Strategy.VALUES_TIME and schema.partition_keys:
+            PartitionTimes(schema, expiry)
 
 
 def check_use(schema: Schema, options: TableOptions) -> None:

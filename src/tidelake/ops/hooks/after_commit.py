@@ -1,4 +1,7 @@
-"""The hooks of every commit to a table: unless it is write-only, they create automatic tags and expire what is old.
+"""The hooks of every commit to a table.
+
+Unless it is write-only, they create automatic tags and expire tags, partitions, consumers, snapshots and changelogs, in
+this order of Paimon's.
 
 Tags come first, so that a snapshot that is due to be tagged does not expire before. Snapshots expire after tags and
 consumers, because these hold snapshots; long-lived changelogs come after the snapshots that leave them. The tag of a
@@ -14,6 +17,7 @@ from tidelake.ops.commit.hooks import Hook
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import TableShape
 from tidelake.ops.context import TableContext
+from tidelake.ops.hooks.partition_expiry import PartitionExpiryHook
 from tidelake.ops.maintain.auto_tags import DueTags, tag_batch, tag_what_is_due
 from tidelake.ops.maintain.changelogs import plan_changelog_expiry, run_changelog_expiry
 from tidelake.ops.maintain.consumers import run_consumer_expiry
@@ -25,8 +29,8 @@ from tidelake.options.capabilities import commit_warnings
 __all__ = ["hooks_after_commit"]
 
 
-def hooks_after_commit(context: TableContext, *, expires: bool | None = None) -> tuple[Hook, ...]:
-    """The hooks of a table, in the order in which they run.
+def hooks_after_commit(context: TableContext, user: str, *, expires: bool | None = None) -> tuple[Hook, ...]:
+    """The hooks after the commits of one user to a table, in the order in which they run.
 
     `expires` is what `write-only` says unless it is given: a job that compacts for writers also expires for them.
 
@@ -39,6 +43,7 @@ def hooks_after_commit(context: TableContext, *, expires: bool | None = None) ->
     expiry = (
         *_hooks_for_tags(context),
         Hook("expiring tags", partial(_expire_tags, context)),
+        Hook("expiring partitions", PartitionExpiryHook(context, user)),
         Hook("expiring consumers", partial(_expire_consumers, context)),
         Hook("expiring snapshots", partial(_expire_snapshots, context)),
         Hook("expiring changelogs", partial(_expire_changelogs, context)),

@@ -33,7 +33,7 @@ def open_committer(
         rebaser=make_rebaser(context),
         reassigner=make_reassigner(context),
         overwrite_guards=make_overwrite_guards(context, user),
-        hooks=hooks_after_commit(context, expires=expires),
+        hooks=hooks_after_commit(context, user, expires=expires),
         last_safe=last_safe,
     )
 

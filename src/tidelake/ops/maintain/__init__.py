@@ -8,6 +8,8 @@ Snapshots and references:
     auto_tags           create automatic tags
     branches            create, rename, delete and fast-forward branches
     branch_merge        append the files of a branch to another one
+    partition_expiry    drop partitions that are too old
+    partition_marks     mark partitions done
     consumers           set, delete and expire consumers
     rollback            roll a table back
     returning           publish the state of an older snapshot again

@@ -237,7 +237,8 @@ def hold_snapshot(store: TableStore, name: str, snapshot: Snapshot) -> None:
     if not _publish(store, name, Tag(snapshot=snapshot)):
         raise InvalidInputError("tag exists already", code="tag-exists", tag=name, hint="try again")
     with undo_on_error(lambda: tag_store(store).delete(name), ignore=(StorageError,)):
-        _check_still_there(store, name, snapshot)
+        if not _is_still_there(store, name, snapshot):
+            raise NotFoundError("snapshot expired while it was tagged", code=EXPIRED, snapshot_id=snapshot.id, tag=name)
 
 
 def _publish(store: TableStore, name: str, tag: Tag) -> bool:

@@ -18,6 +18,7 @@ Plans:
 Files:
     plan                live files and changes of snapshots, as tables of entries
     partitions          partition filters
+    partition_times     the options of partition expiry, and the times in the values of partitions
     topn                files that may contain the first rows of an order
     exact               what metadata says exactly of minimum and maximum
     deletion_vectors    deletion vectors of the files that are read

@@ -10,5 +10,6 @@ Modules:
     bucket              the bucket functions
     key_order           the order of encoded keys
     partition_path      the directory of a partition
+    partition_time      the time that the values of a partition stand for
     row_kind            the numbers of row kinds
 """

@@ -6,7 +6,7 @@ import pytest
 
 from kit.small_tables import message, new_table
 from tidelake.errors import InvalidInputError
-from tidelake.ops.commit.success import mark_done
+from tidelake.ops.commit.mark_done import mark_done
 from tidelake.spec.documents.success import Success, success_from_json
 from tidelake.spec.layout import TableLayout
 from tidelake.testing import FakeClock, MemoryFileIO

@@ -1,0 +1,131 @@
+"""Commands for whole partitions: expire-partitions, mark-done."""
+
+from __future__ import annotations
+
+import click
+
+import tidelake
+from tidelake.cli.place import (
+    CommonOptions,
+    Proposal,
+    confirm_proposal,
+    example,
+    open_named,
+    pass_common_options,
+    with_common_options,
+    with_consent,
+)
+from tidelake.notebook import pluralize
+
+_NAMED, _SHOWN = 5, 20
+"""Partitions that the text of a plan names, and that are listed for people; JSON has all."""
+
+
+@click.command("expire-partitions", epilog=example("-w lake expire-partitions shop.events --older-than '30 d' --plan"))
+@click.argument("table", required=False)
+@click.option("--older-than", help="How old partitions may be: '30 d'.")
+@click.option("--strategy", help="values-time: the time in their values; update-time: of their newest file.")
+@click.option("--pattern", help="How values make a time: '$dt $hour:00:00'.")
+@click.option("--formatter", help="How that text is parsed: 'yyyyMMdd'.")
+@click.option("--max-expires", type=int, help="Drop at most so many partitions.")
+@with_consent
+@with_common_options
+@pass_common_options
+def expire_partitions(
+    common: CommonOptions,
+    table: str | None,
+    older_than: str | None,
+    strategy: str | None,
+    pattern: str | None,
+    formatter: str | None,
+    max_expires: int | None,
+    plan_only: bool,
+    yes: bool,
+) -> None:
+    """Drop the partitions that are too old.
+
+    What is not given comes from the table's options (partition.expiration-*, partition.timestamp-*). The rows stay in
+    older snapshots until these expire.
+    """
+    from tidelake.cli.output import note, print_json, progress_bar, say
+    from tidelake.ops.maintain.partition_expiry import PartitionExpiryPlan, PartitionExpiryResult
+
+    handle = open_named(common, table)
+
+    def run(*, only_plan: bool) -> PartitionExpiryPlan | PartitionExpiryResult:
+        return handle.expire_partitions(
+            older_than,
+            timestamp_formatter=formatter,
+            timestamp_pattern=pattern,
+            strategy=strategy,
+            max_expires=max_expires,
+            plan_only=only_plan,
+        )
+
+    plan = run(only_plan=True)
+    assert isinstance(plan, PartitionExpiryPlan)
+    listed = [
+        {"partition": dict(each.values), "rows": each.rows, "files": each.files, "bytes": each.size}
+        for each in plan.partitions
+    ]
+    if len(listed) > _NAMED and not common.as_json and not yes:
+        for each in plan.partitions[:_SHOWN]:
+            note(f"  {each}: {pluralize(each.rows, 'row')}")
+        if len(listed) > _SHOWN:
+            note(f"  … and {len(listed) - _SHOWN:,} more")
+    if not common.as_json:
+        for warning in plan.warnings:
+            note(warning)
+    proposal = Proposal(
+        {"table": handle.name, "partitions": listed, "left": plan.left, "warnings": list(plan.warnings)},
+        f"drops {plan}" if listed else str(plan),
+        "a rollback to an older snapshot brings them back, until it expires",
+        empty=not listed,
+    )
+    if not confirm_proposal(common, proposal, question="drop them?", plan_only=plan_only, yes=yes):
+        return
+    with progress_bar("dropping"):
+        done = run(only_plan=False)
+    assert isinstance(done, PartitionExpiryResult)
+    if common.as_json:
+        print_json({**proposal.facts, "snapshot_ids": list(done.snapshot_ids), "done": True})
+    else:
+        say(str(done))
+
+
+@click.command("mark-done", epilog=example("-w lake mark-done shop.events 'dt=2026-11-15,hour=7'"))
+@click.argument("table")
+@click.argument("partitions")
+@with_consent
+@with_common_options
+@pass_common_options
+def mark_done(common: CommonOptions, table: str, partitions: str, plan_only: bool, yes: bool) -> None:
+    """Mark partitions as complete.
+
+    PARTITIONS are texts such as 'dt=2026-11-15,hour=7', with ';' between several. The option partition.mark-done-action
+    of the table says how they are marked.
+    """
+    from tidelake.cli.output import print_json, say
+    from tidelake.procedures.arguments import PARTITIONS as PARTITIONS_KIND
+    from tidelake.procedures.procedure import with_nulls
+
+    handle = open_named(common, table)
+    try:
+        named = PARTITIONS_KIND.read(partitions)
+    except ValueError as cause:
+        raise tidelake.InvalidInputError(
+            "partitions cannot be understood",
+            partitions=partitions[:100],
+            hint="write 'dt=2026-11-15,hour=7', with ';' between several",
+        ) from cause
+    chosen = with_nulls(handle, named)
+    plan = handle.mark_partition_done(chosen, plan_only=True)
+    facts = {"table": handle.name, "partitions": list(plan.partitions), "actions": list(plan.actions)}
+    proposal = Proposal(facts, f"marks {plan}")
+    if not confirm_proposal(common, proposal, question="mark them?", plan_only=plan_only, yes=yes):
+        return
+    handle.mark_partition_done(chosen)
+    if common.as_json:
+        print_json({**facts, "done": True})
+    else:
+        say(f"marked {plan}")
