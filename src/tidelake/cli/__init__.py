@@ -13,7 +13,7 @@ Commands:
     maintenance   expire, remove orphans, roll back, analyze, check
     refs          tags, branches and consumers
     calling       Paimon's procedures by name
-    doctor        check this machine and the storage
+    doctor        check this machine and the storage, diagnose a table
     demo          the demo
     demo_stream   its last part, a process with two streams that is killed
 

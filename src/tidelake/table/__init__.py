@@ -9,6 +9,7 @@ Modules:
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`
     inspecting    system tables
+    health        the facts of a diagnosis
     following     the stream of changes that `follow` returns
     merge_builder   the builder that `merge` returns
     jobs          writers and committers for engines
