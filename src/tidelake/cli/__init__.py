@@ -14,7 +14,7 @@ Commands:
     partitions    expire partitions, mark them done
     refs          tags, branches and consumers
     calling       Paimon's procedures by name
-    doctor        check this machine and the storage
+    doctor        check this machine and the storage, diagnose a table
     demo          the demo
     demo_stream   its last part, a process with two streams that is killed
 

@@ -9,7 +9,15 @@ import click
 
 import tidelake
 from tidelake.cli import calling, compacting, following, looking, maintenance, partitions, refs, system, writing
-from tidelake.cli.place import CommonOptions, InOrder, example, location, pass_common_options, with_common_options
+from tidelake.cli.place import (
+    CommonOptions,
+    InOrder,
+    example,
+    location,
+    open_named,
+    pass_common_options,
+    with_common_options,
+)
 
 
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,14 +42,23 @@ def demo(common: CommonOptions, path: str | None, no_spark: bool) -> None:
     run_demo(path, as_json=common.as_json, spark=not no_spark)
 
 
-@click.command(epilog=example("-w lake doctor"))
+@click.command(epilog=example("-w lake doctor shop.users"))
+@click.argument("table", required=False)
 @with_common_options
 @click.pass_context
-def doctor(context: click.Context) -> None:
-    """Check this machine and the storage of the lake."""
-    from tidelake.cli.doctor import run_doctor
+def doctor(context: click.Context, table: str | None) -> None:
+    """Check this machine and the storage of the lake, or diagnose one table.
+
+    Of a table it names small files, skewed buckets, compaction debt, manifests that slow plans down, snapshots past
+    their retention, stale consumers and long-lived tags, each with the command that helps. That is advice: the exit
+    code is 0. What is broken is what `tidelake check` finds.
+    """
+    from tidelake.cli.doctor import diagnose_table, run_doctor
 
     common = context.ensure_object(CommonOptions)
+    if table is not None or common.table_path:
+        diagnose_table(open_named(common, table), as_json=common.as_json)
+        return
     found, storage = location(common)
     if not run_doctor(found, storage, as_json=common.as_json):
         context.exit(2)

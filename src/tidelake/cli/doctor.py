@@ -1,4 +1,4 @@
-"""`tidelake doctor`: which dependencies this machine has, and whether commits to the storage are safe."""
+"""`tidelake doctor`: which dependencies this machine has, whether commits to the storage are safe, how a table is."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import tidelake
 from tidelake.cli.output import print_json, say
 from tidelake.cli.place import require_lake
 from tidelake.options.capabilities import refused_options
+
+if TYPE_CHECKING:
+    from tidelake.table import Table
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9.]+)(?:\s*;\s*(.*))?")
 _TABLES_MAX: Final = 100
@@ -83,6 +86,19 @@ def run_doctor(location: str | None, storage: Mapping[str, object], *, as_json: 
     for name, good, detail in rows:
         say(f"{'ok ' if good else 'BAD'} {name:14} {detail}")
     return ok
+
+
+def diagnose_table(table: Table, *, as_json: bool) -> None:
+    """Print what an operator of a table should look at."""
+    findings = table.diagnose()
+    if as_json:
+        print_json({"table": table.name, "findings": [asdict(each) for each in findings]})
+        return
+    for each in findings:
+        for line in str(each).splitlines():
+            say(line)
+    if not findings:
+        say(f"nothing to do for {table.name}")
 
 
 def _find_release(name: str) -> str | None:

@@ -12,6 +12,7 @@ Modules:
     system        the read-only system tables, such as `$files`
     read_only     the base of views and system tables
     inspecting    system tables as Arrow tables
+    health        the facts of a diagnosis
     following     the stream of changes that `follow` returns
     merge_builder   the builder that `merge` returns
     jobs          writers and committers for engines

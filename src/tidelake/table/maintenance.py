@@ -50,6 +50,7 @@ from tidelake.table.writing import step_runner_of
 
 if TYPE_CHECKING:  # append tables do without the tree
     from tidelake.ops.compact.dedicated import CompactionSummary, Round, Stop
+    from tidelake.ops.inspect.diagnosis import Finding, Thresholds
 
 
 class Maintenance(Upkeep):
@@ -367,3 +368,18 @@ class Maintenance(Upkeep):
         """
         store = self.store
         return at_point(store, self.context.options.of(TravelOptions), lambda found: read_statistics(store, found))
+
+    def diagnose(self, thresholds: Thresholds | None = None) -> tuple[Finding, ...]:
+        """What an operator should look at, each with the command that helps; from metadata, and nothing is changed.
+
+        It finds small files, skewed buckets, compaction debt, manifests that slow plans down, snapshots past their
+        retention, stale consumers and tags that are never deleted. `thresholds` replaces what counts as too much. What
+        is broken, rather than slow or large, is what `check` reports.
+
+        Raises:
+            FormatError: a document of the table is damaged.
+        """
+        from tidelake.ops.inspect.diagnosis import THRESHOLDS, diagnose
+        from tidelake.table.health import gather_facts  # other methods need no figures of the tree
+
+        return diagnose(gather_facts(self.context), THRESHOLDS if thresholds is None else thresholds)

@@ -1,4 +1,4 @@
-"""System tables as Arrow tables with Paimon's column names, and explanations.
+"""System tables as Arrow tables with Paimon's column names, judgements and explanations.
 
 System tables:
     catalogue           the system tables by name
@@ -9,6 +9,9 @@ System tables:
     row_tracking        rows with their ids
     lsm_table           levels of buckets in numbers
     consumer_lag        how far each consumer is behind
+
+Judgements:
+    diagnosis           what an operator should look at, and the command that helps
 
 Explanations:
     why                 every version of one key
