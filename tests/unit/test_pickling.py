@@ -22,6 +22,9 @@ def handles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "Lake": lake,
         "Table": table,
         "View": lake.table("d.t$audit_log"),
+        "SystemTable": lake.table("d.t$files"),
+        "GlobalTable": lake.table("sys.tables"),
+        "SystemScan": lake.table("d.t$files").scan(["level"], "level = 0", 3, "level"),
         "branch": table.create_branch("b", tag="first"),
         "past": table.at(snapshot=1),
         "Scan": table.scan(where=tl.col("id") > 0, limit=3, order_by="id"),
@@ -53,6 +56,11 @@ def test_every_handle_pickles(handles: dict[str, Any]) -> None:
     for name, handle in handles.items():
         again = copied(handle)
         assert type(again) is type(handle), name
+
+
+def test_system_tables_that_were_pickled_are_read(handles: dict[str, Any]) -> None:
+    for name in ("SystemTable", "GlobalTable", "SystemScan"):
+        assert copied(handles[name]).to_arrow().equals(handles[name].to_arrow()), name
 
 
 def test_a_table_that_was_pickled_is_read_and_written(handles: dict[str, Any]) -> None:
