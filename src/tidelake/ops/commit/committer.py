@@ -486,16 +486,18 @@ class Committer:
 
     def compact_manifests(self) -> CommitResult:
         """Merge all manifests fully; publish a snapshot only if that changed them."""
-        forced = replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
         request = Request(
             kind=CommitKind.COMPACT,
             provider=FixedChanges(NO_CHANGES),
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
-            force_merge=forced,
+            force_merge=self._merging_all(),
             skip_unchanged=True,
         )
         return self._publish_alone(request)
+
+    def _merging_all(self) -> ManifestOptions:
+        return replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
 
     def analyze(self, statistics_file: str) -> CommitResult:
         """Publish a statistics document that is already written."""
@@ -527,6 +529,7 @@ class Committer:
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
             fixed_changes=False,
+            force_merge=self._merging_all(),
             returns_to=target,
         )
         return self._publish_alone(request)
