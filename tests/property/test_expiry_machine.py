@@ -1,7 +1,8 @@
 """Whatever a table lives through, maintenance deletes nothing that is reachable and leaves nothing that is not.
 
-A machine appends, compacts, moves files between levels, overwrites, takes deleted files back, tags, branches, rolls
-back and moves the main branch forward, and between all that expires snapshots and deletes tags. After every step the
+A machine appends, compacts, moves files between levels, overwrites, takes deleted files back, tags, branches, renames
+branches, rolls back with and without a new snapshot, changes the schema and rolls that back, and moves the main branch
+forward, and between all that expires snapshots and deletes tags. After every step the
 files in storage are compared with those that a plain walk over every document of every branch reaches. Rolling back,
 deleting a branch and moving forward leave orphans on purpose; those, and only those, may lie around until orphans are
 removed. Where changelogs outlive their snapshots, expired snapshots leave changelogs that expire by themselves: what
@@ -16,15 +17,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tidelake.catalog.filesystem import FileSystemCatalog
 from tidelake.catalog.lake import Lake
+from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import CommitMessage, CompactIncrement, DataIncrement
+from tidelake.ops.maintain.returning import ReturnPlan
 from tidelake.ops.scan.plan import changelog_manifests, data_manifests, delta_manifests, live_entries, read_changes
 from tidelake.spec.data_file import DataFile, FileSource, data_files
 from tidelake.spec.documents.snapshot import Snapshot
@@ -79,6 +83,20 @@ class Walker:
         if (snapshot, changelog) not in self._known:
             self._known[snapshot, changelog] = reached_by(table, snapshot, changelog=changelog)
         return self._known[snapshot, changelog]
+
+
+def documents_of(table: Table) -> list[Snapshot]:
+    """Every snapshot, tag and long-lived changelog of a branch."""
+    store = table.store
+    tags = [each.snapshot for each in TagStore(store.env.io, store.layout).all().values()]
+    snapshots = map(store.snapshots.get, store.snapshots.ids())
+    return [*snapshots, *tags, *map(store.changelogs.get, store.changelogs.ids())]
+
+
+def live_names(table: Table, snapshot: Snapshot) -> set[tuple[str, int]]:
+    store = table.store.manifests
+    rows = live_entries(store, data_manifests(store, snapshot)).to_pylist()
+    return {(row["file_name"], row["level"]) for row in rows}
 
 
 def mentioned(table: Table) -> set[str]:
@@ -371,6 +389,59 @@ class Maintained(RuleBasedStateMachine):
                 point = points[which % len(points)]
                 plan = table.rollback_to(**({"tag": point} if by_tag else {"snapshot": point}))
                 assert table.latest_snapshot() == plan.target
+
+    @rule(which=pick, by_tag=st.booleans(), view=pick, keep_tag=st.booleans())
+    def return_to(self, which: int, by_tag: bool, view: int, keep_tag: bool) -> None:
+        table = self.target(view)
+        points: list[Any] = sorted(table.tags()) if by_tag else table.store.snapshots.ids()
+        before = table.latest_snapshot()
+        if points and before is not None:
+            point = points[which % len(points)]
+            self.clock.advance(60)
+            plan = table.rollback_to(**({"tag": point} if by_tag else {"snapshot": point}), as_latest=True)
+            assert isinstance(plan, ReturnPlan)
+            after = table.latest_snapshot()
+            assert after is not None
+            assert live_names(table, after) == live_names(table, plan.target)
+            assert after.index_manifest == plan.target.index_manifest
+            assert after.id == before.id + (not plan.is_empty)
+            if plan.tag is not None and not by_tag and not keep_tag:
+                table.delete_tag(plan.tag)
+            # What the old state has again may have been an orphan: only another branch's tag could have kept it.
+            self.orphans -= self.walker.reached(self.table)
+
+    @rule(which=pick)
+    def rename_branch(self, which: int) -> None:
+        names = self.table.branches()
+        if names:
+            name, new = names[which % len(names)], f"n{next(self.numbers)}"
+            before = self.table.branch(name).latest_snapshot()
+            self.table.rename_branch(name, new)
+            assert self.table.branch(new).latest_snapshot() == before
+
+    @rule(view=pick)
+    def change_the_schema(self, view: int) -> None:
+        table = self.target(view)
+        table.reload().add_column(f"c{next(self.numbers)}", "INT")
+        self.table = self.table.reload()
+
+    @rule(view=pick, which=pick)
+    def roll_the_schema_back(self, view: int, which: int) -> None:
+        table = self.target(view).reload()
+        ids = table.store.schemas.ids()
+        target = ids[which % len(ids)]
+        used = {
+            document.schema_id
+            for each in (self.table, *(self.table.branch(name) for name in self.table.branches()))
+            for document in documents_of(each)
+        }
+        if max(used, default=0) > target:
+            with pytest.raises(InvalidInputError, match="in use"):
+                table.rollback_schema(target)
+        else:
+            table.rollback_schema(target)
+            assert table.store.schemas.ids()[-1] == target
+        self.table = self.table.reload()
 
     @rule(next_snapshot=st.none() | st.integers(1, 12))
     def consume(self, next_snapshot: int | None) -> None:

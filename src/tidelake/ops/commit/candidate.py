@@ -204,6 +204,11 @@ def _watermark_never_falls(previous: Snapshot | None, candidate: Candidate) -> N
     _hold(back is not None or old is None or (new is not None and new >= old), "watermark fell", candidate)
 
 
+def _nothing_deletes_what_comes_back(_: Snapshot | None, candidate: Candidate) -> None:
+    clean = candidate.returns_to is None or not any(meta.num_deleted for meta in candidate.after)
+    _hold(clean, "a manifest from before deletes files", candidate)
+
+
 def _index_comes_back(_: Snapshot | None, candidate: Candidate) -> None:
     back = candidate.returns_to
     same = back is None or candidate.snapshot.index_manifest == back.index_manifest
@@ -218,6 +223,7 @@ INVARIANTS: tuple[Callable[[Snapshot | None, Candidate], None], ...] = (
     _merging_kept_the_files,
     _no_more_deleted_than_there,
     _watermark_never_falls,
+    _nothing_deletes_what_comes_back,
     _index_comes_back,
 )
 

@@ -530,10 +530,13 @@ class Committer:
             provider=FixedChanges(NO_CHANGES),
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
-            force_merge=forced,
+            force_merge=self._merging_all(),
             skip_unchanged=True,
         )
         return self._publish_alone(request)
+
+    def _merging_all(self) -> ManifestOptions:
+        return replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
 
     def analyze(self, statistics_file: str) -> CommitResult:
         """Publish a statistics document that is already written."""
@@ -565,6 +568,7 @@ class Committer:
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
             fixed_changes=False,
+            force_merge=self._merging_all(),
             returns_to=target,
         )
         return self._publish_alone(request)

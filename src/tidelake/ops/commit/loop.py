@@ -436,6 +436,13 @@ class Loop:
         return schema_id
 
     def _merge(self, request: Request, attempts: _Attempts, state: State, made: list[str], schema_id: int) -> Merged:
+        if request.returns_to is not None:
+            # Apache Paimon collects all deletions of a snapshot before the additions: a file that comes back would be
+            # lost in a state that still has the entry which deleted it.
+            whole = request.force_merge or self._manifest
+            merged = run_merge(self._store.manifests, self._names, state.metas, whole, schema_id=schema_id)
+            made += merged.made
+            return merged
         if attempts.merged is not None:
             again = attempts.merged.reapply(state.metas)
             if again is not None:

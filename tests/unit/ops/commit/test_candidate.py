@@ -95,6 +95,8 @@ def test_a_state_that_comes_back_is_described_as_it_was():
     snapshot = build_snapshot(previous, header, lists, delta=DELTA, changelog=empty_entries())
     assert (snapshot.watermark, snapshot.total_record_count, snapshot.next_row_id) == (1, 7, 8)
     good = replace(GOOD, snapshot=snapshot, returns_to=back)
+    with pytest.raises(InternalError, match="from before deletes files"):
+        check_invariants(previous, replace(good, before=(meta(3, 1),), after=(meta(3, 1),)))
     check_invariants(previous, good)
     for wrong in ({"index_manifest": "other"}, {"total_record_count": 18}):
         with pytest.raises(InternalError):
@@ -131,7 +133,7 @@ GOOD = Candidate(built(PREVIOUS), DELTA, (meta(3, 1),), (meta(2),))
 def test_a_good_candidate_passes_every_invariant():
     check_invariants(PREVIOUS, GOOD)
     check_invariants(None, Candidate(built(delta=DELTA.slice(0, 2)), DELTA.slice(0, 2), (), ()))
-    assert len(INVARIANTS) == 8
+    assert len(INVARIANTS) == 9
 
 
 TWICE = entries_table([(ADD, row("d1"), 0, 1, file("a"))] * 2)

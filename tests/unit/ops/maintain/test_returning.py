@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import tidelake as tl
@@ -12,6 +13,8 @@ from tidelake.errors import InvalidInputError, NotFoundError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.maintain.returning import ReturnPlan
+from tidelake.ops.scan.plan import data_manifests, live_entries, read_changes
+from tidelake.spec.manifests.manifest import DELETE, identities
 from tidelake.testing import FakeClock, Fault, FaultyFileIO, MemoryFileIO
 
 KINDS: dict[str, dict[str, str]] = {
@@ -77,6 +80,21 @@ def test_every_older_state_can_be_the_newest_again_and_no_snapshot_is_lost(kind:
     assert before.items() <= states(table).items()
     report = table.check(deep=True, rows=True)
     assert (report.ok, report.findings) == (True, ()), str(report)
+
+
+def test_no_entry_of_the_state_before_deletes_a_file_that_comes_back() -> None:
+    """Readers of Paimon collect all deletions of a snapshot first, whatever their order."""
+    table = new_table("keyed")
+    back(table, snapshot=2)
+    new, store = table.latest_snapshot(), table.store.manifests
+    assert new is not None
+    base = store.read_list(new.base_manifest_list)
+    assert [meta.num_deleted for meta in base] == [0] * len(base)
+    entries = read_changes(store, data_manifests(store, new))
+    deleted = identities(entries.filter(pc.equal(entries.column("kind"), DELETE))).to_pylist()
+    live = identities(live_entries(store, data_manifests(store, new))).to_pylist()
+    assert len(live) == 4
+    assert not set(live) & set(deleted)
 
 
 def test_the_new_snapshot_describes_the_old_state() -> None:
