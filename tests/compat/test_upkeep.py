@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def sections(table: Table) -> list[tuple[int, int]]:
 
 def is_in_order(table: Table) -> bool:
     ranges = sections(table)
-    return all(low >= high for (_, high), (low, _) in zip(ranges, ranges[1:], strict=False))
+    return all(low >= high for (_, high), (low, _) in pairwise(ranges))
 
 
 def test_both_sort_manifests_so_that_their_ranges_do_not_overlap(jvm: None, tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ Files:
     deletion            delete files and empty folders
     orphans             files that nothing refers to
     manifests           merge and sort all manifests
+    unexisting          drop files that do not exist
+    purge               remove everything but the schema
+    copy_files          copy a table by its files
+    repair              write hints again
 
 Checks:
     check               metadata against the invariants
