@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,12 +15,19 @@ from tidelake.catalog.global_tables import (
 )
 from tidelake.catalog.names import check_plain_name, parse_name, split_name, table_exists
 from tidelake.catalog.protocol import Catalog
+from tidelake.catalog.upkeep import CompactedTables, choose_tables, compact_tables, repair_tables
 from tidelake.engine import engine
 from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.tree import Predicate
 from tidelake.io.env import Env
 from tidelake.notebook import html_card, html_table, plain
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.compact.buckets import choose_partitions
 from tidelake.ops.define.checks import warn_idle, warn_unknown
+from tidelake.ops.define.schemas import run_publish
+from tidelake.ops.hooks.committers import open_committer
+from tidelake.ops.maintain.copy_files import CopyPlan, check_target, plan_copy, run_copy
+from tidelake.ops.maintain.repair import RepairPlan
 from tidelake.options import option_text
 from tidelake.procedures.registry import call_procedure, list_procedures
 from tidelake.spec.names import MAIN_BRANCH
@@ -243,6 +250,91 @@ class Lake:
         for name in (old, new):
             refuse_system_database(check_plain_name(name).partition(".")[0], "rename a table")
         return self.catalog.rename_table(old, new)
+
+    def copy_table(
+        self,
+        source: str,
+        target: str,
+        where: Predicate | str | None = None,
+        *,
+        plan_only: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CopyPlan | CommitResult:
+        """Copy the newest snapshot of a table to another table, by its files: no row is read.
+
+        The target is created, with all schemas and options of the source; or it exists, has no rows, and has the same
+        keys, columns and buckets. `where` is a condition on partition columns. Deletion vectors and key indexes come
+        along; tags, branches and older snapshots do not. All files are committed as one snapshot, and without it the
+        target has none. `progress` is called with the number of files that are copied, and their total.
+
+        Raises:
+            NotFoundError: the source does not exist, or its snapshot expired while it was copied: tag it first.
+            InvalidInputError: the target has rows or does not fit, or the condition uses another column.
+            CommitConflictError: another job wrote to the target.
+            StorageError: the storage failed; the target has no snapshot.
+        """
+        opened = self.table(source)
+        check_plain_name(target)
+        if not isinstance(opened, Table):
+            raise UnsupportedError("views are not copied", view=source, hint="copy the table")
+        chosen = choose_partitions(opened.schema, opened.parse_condition(where), None)
+        plan = plan_copy(opened.context, target, chosen)
+        if plan_only:
+            if target in self:
+                check_target(opened.context, self.table(target).context)
+            return plan
+        made = self._table_to_copy_to(opened, target)
+        check_target(opened.context, made.context)
+        context = made.context_to_write()
+        return run_copy(opened.context, context, open_committer(context), plan, progress)
+
+    def _table_to_copy_to(self, source: Table, name: str) -> Table:
+        """The target of a copy, with every schema of the source if it is new or an earlier copy did not finish."""
+        schemas = source.store.schemas
+        history = [schemas.get(number) for number in schemas.ids()]
+        made = self.catalog.create_table(name, history[0]) if name not in self else None
+        found = made or self.catalog.load_table(name, branch=MAIN_BRANCH)
+        there = found.store.schemas
+        is_begun = all(each < len(history) and there.get(each) == history[each] for each in there.ids())
+        if found.latest_snapshot() is None and is_begun:
+            run_publish(found.store.env, there, history)
+            found = self.catalog.load_table(name, branch=MAIN_BRANCH)
+        return found
+
+    def compact(
+        self,
+        databases: str | None = None,
+        tables: str | None = None,
+        excluding: str | None = None,
+        *,
+        full: bool = False,
+        options: Mapping[str, object] | None = None,
+        plan_only: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> CompactedTables:
+        """Compact the tables that match regular expressions, one after another.
+
+        `databases` is a pattern of database names, `tables` and `excluding` of `database.table`; a pattern has to match
+        the whole name, and without one everything matches. `options` hold for this call. A table that fails does not
+        stop the others: its error is in the result. `progress` is called with each table, its number and their count.
+
+        Raises:
+            InvalidInputError: a pattern is not a regular expression.
+        """
+        names = choose_tables(self, databases, tables, excluding)
+        return compact_tables(self, names, full=full, options=options, plan_only=plan_only, progress=progress)
+
+    def repair(self, name: str | None = None, *, plan_only: bool = False) -> list[RepairPlan]:
+        """Write the hints `LATEST` and `EARLIEST` of tables again where they are wrong, and report them.
+
+        `name` lists databases and tables, separated by commas; without it all tables are looked at, on all branches.
+        Nothing is deleted. A table in a folder of the lake needs no other repair: the folder is all that there is.
+
+        Raises:
+            NotFoundError: a database or a table does not exist.
+            StorageError: the storage failed.
+        """
+        return repair_tables(self, name, plan_only=plan_only)
 
     # -------------------------------------------------------------------------------------------- procedures
 

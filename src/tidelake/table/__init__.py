@@ -5,7 +5,7 @@ Modules:
     base          the base of the handle: documents, schema, options in force
     reading       scans and their shorthands, changes, follow
     writing       write, delete, update, merge, compact, rescale
-    upkeep        deletion vectors and manifests in order
+    upkeep        deletion vectors, manifests, missing files, purging
     maintenance   dedicated compaction, expiry, rollback, orphans, statistics, marks of partitions
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`

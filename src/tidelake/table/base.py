@@ -71,6 +71,14 @@ class Handle:
 
         return parse_where(where, self.schema.fields)
 
+    def parse_condition(self, where: Predicate | str | None) -> Predicate | None:
+        """A condition as a tree; a text is parsed with the columns of the table.
+
+        Raises:
+            InvalidInputError: it is neither, or the text cannot be parsed.
+        """
+        return self._predicate(where)
+
     def _condition(self, where: Predicate | str) -> Predicate:
         predicate = self._predicate(where)
         if predicate is None:

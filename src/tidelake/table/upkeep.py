@@ -1,12 +1,14 @@
-"""The verbs of a table's handle that put its files and manifests in order: nothing a reader sees changes."""
+"""The verbs of a table's handle for its files: deletion vectors, manifests, missing files, and purging them all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidelake.expr.tree import Predicate
 from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.commit.replan import replan
 from tidelake.ops.compact.buckets import Choice, choose_partitions
 from tidelake.ops.compact.table import CompactionPlan
 from tidelake.ops.maintain.manifests import (
@@ -15,11 +17,13 @@ from tidelake.ops.maintain.manifests import (
     plan_manifest_compaction,
     run_manifest_compaction,
 )
+from tidelake.ops.maintain.purge import PurgePlan, plan_purge, run_purge
+from tidelake.ops.maintain.unexisting import UnexistingPlan, plan_unexisting, run_unexisting
 from tidelake.table.writing import Writing, step_runner_of
 
 
 class Upkeep(Writing):
-    """Deletion vectors and manifests. Methods return a plan instead of acting if `plan_only` is set."""
+    """Deletion vectors, manifests and missing files. Methods return a plan and do not act if `plan_only` is set."""
 
     __slots__ = ()
 
@@ -77,3 +81,41 @@ class Upkeep(Writing):
         if plan_only:
             return plan_manifest_compaction(self.context, options)
         return run_manifest_compaction(self._committer(None), options)
+
+    def remove_unexisting_files(self, *, plan_only: bool = False) -> UnexistingPlan:
+        """Drop from the newest snapshot the data files that do not exist, so that the rest can be read again.
+
+        Their rows are lost: restore the files if that is possible. Only files that the storage does not have are
+        dropped, with their deletion vectors; any other error of the storage ends the search, and nothing changes. Older
+        snapshots and tags still name the files.
+
+        Raises:
+            StorageError: the storage failed; nothing was changed.
+            CommitConflictError: another job changed the same files, at every attempt.
+            CommitUnknownError: the storage did not say whether the commit was published.
+        """
+        table = self._newest()
+
+        def attempt() -> UnexistingPlan:
+            plan = plan_unexisting(table.context)
+            if plan_only or not plan.paths:
+                return plan
+            return replace(plan, result=run_unexisting(table.context, table._committer(None), plan))
+
+        return replan(attempt)
+
+    def purge_files(self, *, plan_only: bool = False) -> PurgePlan:
+        """Remove all rows, snapshots, changelogs, tags, branches and consumers, and keep the schema.
+
+        Stop writers first. One snapshot without files is left. After an error in between, repeat it. Files that only a
+        branch used become orphans.
+
+        Raises:
+            InvalidInputError: the handle works on a branch.
+            CommitConflictError: the table kept changing while it ran: repeat it.
+            CommitUnknownError: the storage did not say whether the rows are removed: repeat it.
+            NotFoundError: another job removed a branch, a tag or a consumer first: repeat it.
+        """
+        table = self._newest()
+        plan = plan_purge(table.context)
+        return plan if plan_only else run_purge(table.context, table._committer(None, expires=False), plan)

@@ -530,13 +530,10 @@ class Committer:
             provider=FixedChanges(NO_CHANGES),
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
-            force_merge=self._merging_all(),
+            force_merge=forced,
             skip_unchanged=True,
         )
         return self._publish_alone(request)
-
-    def _merging_all(self) -> ManifestOptions:
-        return replace(self._manifest, merge_min_count=1, full_threshold_bytes=Bytes(1))
 
     def analyze(self, statistics_file: str) -> CommitResult:
         """Publish a statistics document that is already written."""
@@ -568,7 +565,7 @@ class Committer:
             identifier=BATCH_IDENTIFIER,
             detect_conflicts=False,
             fixed_changes=False,
-            force_merge=self._merging_all(),
+            force_merge=force_full_merge(self._manifest),
             returns_to=target,
         )
         return self._publish_alone(request)

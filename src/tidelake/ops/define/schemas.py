@@ -42,6 +42,19 @@ def run_create(env: Env, schemas: SchemaStore, schema: Schema) -> bool:
     return _publish_surely(env, schemas, schema)
 
 
+def run_publish(env: Env, schemas: SchemaStore, history: Sequence[Schema]) -> None:
+    """Publish the schemas of another table as those of this one, with their ids; those that exist are left alone.
+
+    Raises:
+        CommitUnknownError: it is unknown whether one was published.
+        StorageError: the storage failed; repeat it.
+    """
+    there = set(schemas.ids())
+    for schema in history:
+        if schema.id not in there:
+            _publish_surely(env, schemas, schema)
+
+
 def run_alter(env: Env, schemas: SchemaStore, snapshots: SnapshotSource, changes: Sequence[Change]) -> Schema:
     """Apply changes to the current schema and publish the result; returns the schema in force.
 

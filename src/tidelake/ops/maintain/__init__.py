@@ -23,6 +23,10 @@ Files:
     deletion            delete files and empty folders
     orphans             files that nothing refers to
     manifests           merge and sort all manifests
+    unexisting          drop files that do not exist
+    purge               remove everything but the schema
+    copy_files          copy a table by its files
+    repair              write hints again
 
 Statistics:
     analyze             compute and publish statistics of a table and its columns

@@ -240,8 +240,11 @@ def plan_expire(
     retain_max: int | None = None,
     retain_min: int | None = None,
     max_deletes: int | None = None,
+    leaves_changelogs: bool | None = None,
 ) -> ExpirePlan:
     """Which snapshots would expire now, and which files with them; arguments go before the table's options.
+
+    `leaves_changelogs` says whether changelogs outlive their snapshots.
 
     Raises:
         InvalidInputError: the numbers contradict each other.
@@ -277,7 +280,8 @@ def plan_expire(
     try:
         expiring = read_snapshots(store, view.own, ids)
         (first_kept,) = read_snapshots(store, view.own, [end])
-        left = _Left(options.keeps_changelogs_longer, streams_read_data(context))
+        leaves = options.keeps_changelogs_longer if leaves_changelogs is None else leaves_changelogs
+        left = _Left(leaves, streams_read_data(context))
         files = plan_files(context, view, expiring, first_kept, left)
     except NotFoundError as cause:
         # Another job may be expiring the same snapshots; if nothing changed, the table is damaged.
@@ -285,7 +289,7 @@ def plan_expire(
         if change is None:
             raise
         raise overtaken(change) from cause
-    return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if options.keeps_changelogs_longer else ())
+    return ExpirePlan(earliest, end, ids, files, view, tuple(expiring) if leaves else ())
 
 
 def _or_default(value: int | None, default: int) -> int:
