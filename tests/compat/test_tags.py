@@ -21,6 +21,7 @@ import oracle
 import tidelake as tl
 from tidelake.errors import InvalidInputError, NotFoundError
 from tidelake.ops.maintain.auto_tags import tag_batch
+from tidelake.ops.maintain.tag_schedule import make_schedule, needs_snapshot
 from tidelake.table import Table
 
 pytestmark = pytest.mark.oracle
@@ -167,6 +168,37 @@ def test_the_same_tags_are_due(tmp_path: Path, source: Path, creation: str, cloc
         assert ours.tags() == theirs.tags() == both.tags()
         made |= ours.tags().keys()
     assert len(made) > 1
+
+
+@pytest.mark.parametrize("schedule", ["daily", "hourly", "delayed", "five days"])
+def test_an_empty_commit_is_wanted_at_the_same_times(tmp_path: Path, source: Path, schedule: str) -> None:
+    options = {"tag.automatic-creation": "process-time", **SCHEDULES[schedule]}
+    copy = Copy(tmp_path / "copy", source)
+    copy.show(1, TIMES[0])
+    schedules = make_schedule(copy.ours.with_options(options).context.options)
+    assert schedules is not None
+    method = oracle.java("tag.TagAutoCreation").class_.getDeclaredMethod(
+        "forceCreatingSnapshotProcessTime", [oracle.java("java.time.LocalDateTime").class_]
+    )
+    method.setAccessible(True)
+    instants, utc = oracle.java("java.time.Instant"), oracle.java("java.time.ZoneOffset").UTC
+    seen = set()
+    for _ in range(2):
+        table = copy.theirs.load(options)
+        manager = oracle.java("tag.TagAutoManager").create(
+            table.coreOptions(),
+            table.snapshotManager(),
+            table.tagManager(),
+            table.store().newTagDeletion(),
+            oracle.java("java.util.ArrayList")(),
+        )
+        for time_ms in (*TIMES, ms("2024-04-30 17:15"), ms("2024-05-11 00:00")):
+            local = oracle.java("java.time.LocalDateTime").ofInstant(instants.ofEpochMilli(time_ms), utc)
+            theirs = bool(method.invoke(manager.getTagAutoCreation(), [local]))
+            assert needs_snapshot(schedules, copy.ours.tags(), time_ms) is theirs
+            seen.add(theirs)
+        copy.tag_as_tidelake(options)
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("schedule", ["daily", "two kept", "completed", "90 minutes"])

@@ -423,10 +423,11 @@ def test_batches_without_rows_commit_nothing(spark: Any, lake: Lake, feed: Feed,
     assert content(table) == sorted([*expected, {"id": 9, "p": "a", "v": 9, "s": "new"}], key=repr)
 
 
+@pytest.mark.parametrize("key", ["commit.force-create-snapshot", "tag.automatic-creation"])
 def test_an_option_asks_for_snapshots_of_batches_without_rows(
-    spark: Any, lake: Lake, feed: Feed, checkpoint: Path
+    spark: Any, lake: Lake, feed: Feed, checkpoint: Path, key: str
 ) -> None:
-    table = make(lake, "unaware", **{"commit.force-create-snapshot": "true"})
+    table = make(lake, "unaware", **{key: "true" if key.startswith("commit") else "process-time"})
     feed.add([])
     query = run_stream(feed.stream(spark), table, checkpoint)
     assert batches_of(table, query.id) == [0]

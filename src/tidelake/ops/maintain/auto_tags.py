@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelake.io.clock import as_local_ms
+from tidelake.ops.commit.options import TableShape
 from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.expire import ExpireOptions, unless_overtaken
 from tidelake.ops.maintain.tag_schedule import (
     AutomaticTags,
     HeldTag,
+    TagCreation,
+    TagSchedule,
     TagScheduleOptions,
     make_schedule,
+    needs_snapshot,
     plan_automatic_tags,
     plan_batch_tag,
 )
@@ -23,7 +28,7 @@ from tidelake.ops.maintain.tags import plan_tag_deletion, put_tag, refuse_callba
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.store.snapshots import plan_again
 
-__all__ = ["DueTags", "find_automatic_tags", "run_automatic_tags", "tag_batch", "tag_what_is_due"]
+__all__ = ["DueTags", "find_automatic_tags", "run_automatic_tags", "tag_batch", "tag_what_is_due", "wants_snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,7 @@ def find_automatic_tags(context: TableContext, *, known: DueTags | None = None) 
     if schedule is None:
         return DueTags(AutomaticTags())
     store = context.store
-    every, tags = tag_store(store), {}
-    for name in schedule.select_automatic(every.names()):
-        tag = every.find(name)
-        if tag is not None:  # deleted after the listing
-            tags[name] = tag.snapshot.id
+    tags = _read_automatic(context, schedule)
     after = max(tags.values(), default=0)
     if known is not None and known.seen is not None and known.tags == tags and _goes_on(context, known.seen):
         after = max(after, known.seen.id)
@@ -62,6 +63,29 @@ def find_automatic_tags(context: TableContext, *, known: DueTags | None = None) 
     found = [each for each in store.env.executor.map(store.snapshots.find, ids) if each is not None]
     seen = found[-1] if found else (known.seen if known is not None else None)
     return DueTags(plan_automatic_tags(schedule, tags, found), tags, seen)
+
+
+def _read_automatic(context: TableContext, schedule: TagSchedule) -> dict[str, int]:
+    """The snapshot of each automatic tag."""
+    tags = tag_store(context.store)
+    found = ((name, tags.find(name)) for name in schedule.select_automatic(tags.names()))
+    return {name: tag.snapshot.id for name, tag in found if tag is not None}  # None: deleted after the listing
+
+
+def wants_snapshot(context: TableContext) -> bool:
+    """Whether even a commit without files should make a snapshot, because a tag is due by the clock.
+
+    Raises:
+        InvalidInputError: an option has a wrong value.
+        FormatError: a tag is damaged.
+    """
+    schedule = make_schedule(context.options)
+    if schedule is None or schedule.creation is not TagCreation.PROCESS_TIME:
+        return False
+    if context.options.of(TableShape).write_only:  # its commits create no tags
+        return False
+    now_ms = as_local_ms(context.store.env.clock.now_ms(), schedule.zone)
+    return needs_snapshot(schedule, _read_automatic(context, schedule), now_ms)
 
 
 def _goes_on(context: TableContext, seen: Snapshot) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "TagSchedule",
     "TagScheduleOptions",
     "make_schedule",
+    "needs_snapshot",
     "plan_automatic_tags",
     "plan_batch_tag",
 ]
@@ -214,15 +215,13 @@ def plan_automatic_tags(schedule: TagSchedule, tags: Mapping[str, int], snapshot
         snapshots: the snapshots of the table, oldest first; those up to the newest automatic tag are skipped.
     """
     periods = schedule.periods
-    times = {name: time_ms for name in tags if (time_ms := periods.find_time(name)) is not None}
-    kept = {name: tags[name] for name in times}
-    newest = max(kept.values(), default=0)
-    last_ms = max((times[name] for name, snapshot_id in kept.items() if snapshot_id == newest), default=None)
-    next_ms = None if last_ms is None else last_ms + periods.period_ms
+    kept = {name: tags[name] for name in schedule.select_automatic(tags)}
+    automatic = set(kept)
+    newest, next_ms = _find_next(schedule, kept)
     made: dict[str, Snapshot] = {}
     for snapshot in snapshots:
         time_ms = None if snapshot.id <= newest else schedule.find_time(snapshot)
-        if time_ms is None or (next_ms is not None and time_ms - schedule.delay_ms < next_ms + periods.period_ms):
+        if time_ms is None or not _is_over(schedule, next_ms, time_ms):
             continue
         tag_ms = next_ms if schedule.completes and next_ms is not None else periods.find_last_ended(time_ms)
         name = periods.name_of(tag_ms)
@@ -235,9 +234,33 @@ def plan_automatic_tags(schedule: TagSchedule, tags: Mapping[str, int], snapshot
             del kept[name]
     return AutomaticTags(
         created=tuple(NewTag(name, snapshot) for name, snapshot in made.items() if kept.get(name) == snapshot.id),
-        deleted=tuple(sorted((name for name in times if name not in kept), key=lambda name: (tags[name], name))),
-        replaced=tuple(name for name in times if name in kept and kept[name] != tags[name]),
+        deleted=tuple(sorted(automatic - kept.keys(), key=lambda name: (tags[name], name))),
+        replaced=tuple(sorted(name for name in automatic & kept.keys() if kept[name] != tags[name])),
     )
+
+
+def needs_snapshot(schedule: TagSchedule, tags: Mapping[str, int], now_ms: int) -> bool:
+    """Whether a snapshot that is committed at a local time gets a tag, so that even an empty commit should make one.
+
+    Only if tags follow the clock: an empty commit does not move the watermark.
+    """
+    if schedule.creation is not TagCreation.PROCESS_TIME:
+        return False
+    _, next_ms = _find_next(schedule, {name: tags[name] for name in schedule.select_automatic(tags)})
+    return _is_over(schedule, next_ms, now_ms)
+
+
+def _find_next(schedule: TagSchedule, automatic: Mapping[str, int]) -> tuple[int, int | None]:
+    """The snapshot of the newest automatic tag, and the time that the next tag stands for; None before the first."""
+    newest = max(automatic.values(), default=0)
+    times = [schedule.periods.find_time(name) for name, number in automatic.items() if number == newest]
+    last_ms = max((time_ms for time_ms in times if time_ms is not None), default=None)
+    return newest, None if last_ms is None else last_ms + schedule.periods.period_ms
+
+
+def _is_over(schedule: TagSchedule, next_ms: int | None, time_ms: int) -> bool:
+    """Whether the period that the next tag stands for is over at a time, and the delay as well."""
+    return next_ms is None or time_ms - schedule.delay_ms >= next_ms + schedule.periods.period_ms
 
 
 def _beyond(kept: Mapping[str, int], limit: int | None) -> list[str]:

@@ -13,7 +13,7 @@ from kit.small_tables import new_table as partitioned_table
 from kit.small_tables import with_foreign_options
 from kit.tables_with_files import add, clock_of, commit, every_file, new_table
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.ops.maintain.auto_tags import find_automatic_tags, tag_what_is_due
+from tidelake.ops.maintain.auto_tags import find_automatic_tags, tag_what_is_due, wants_snapshot
 from tidelake.table import Table
 from tidelake.testing import MemoryFileIO
 
@@ -129,6 +129,17 @@ def test_after_a_rollback_a_job_looks_at_the_new_snapshots() -> None:
     for number in range(4):
         add(table, f"g{number}")
     assert tag_what_is_due(table.context, known=known).plan.created[0].snapshot.id == 2
+
+
+def test_a_stream_without_rows_commits_when_a_tag_is_due() -> None:
+    table = new_table(tag__automatic_creation="process-time", **UTC)
+    assert wants_snapshot(table.context)
+    add(table, "a")
+    assert not wants_snapshot(table.context)
+    hours(table, 24)
+    assert wants_snapshot(table.context)
+    for other in ({"write-only": "true"}, {"tag.automatic-creation": "watermark"}, {"tag.automatic-creation": "none"}):
+        assert not wants_snapshot(table.with_options(other).context)
 
 
 def test_a_committer_that_creates_tags_can_be_pickled(tmp_path: Path) -> None:

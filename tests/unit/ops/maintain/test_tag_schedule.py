@@ -16,6 +16,7 @@ from tidelake.ops.maintain.tag_schedule import (
     TagSchedule,
     TagScheduleOptions,
     make_schedule,
+    needs_snapshot,
     plan_automatic_tags,
     plan_batch_tag,
 )
@@ -105,6 +106,21 @@ def test_two_automatic_tags_of_one_snapshot_count_as_one_and_go_together() -> No
     past = snapshots("2024-05-01 12:00", "2024-05-03 12:00")
     plan = plan_automatic_tags(schedule(retained_max=1), {"2024-04-28": 1, "2024-04-01": 1}, past)
     assert (made(plan), plan.deleted) == ({"2024-05-02": 2}, ("2024-04-01", "2024-04-28"))
+
+
+@pytest.mark.parametrize(
+    ("tags", "now", "wanted"),
+    [
+        ({}, "2024-05-01 12:00", True),
+        ({"mine": 1}, "2024-05-01 12:00", True),
+        ({"2024-04-30": 1}, "2024-05-02 00:09", False),
+        ({"2024-04-30": 1}, "2024-05-02 00:10", True),
+        ({"2024-04-30": 3, "2024-05-01": 2}, "2024-05-02 00:10", True),
+    ],
+)
+def test_an_empty_commit_is_wanted_when_a_tag_is_due_by_the_clock(tags: dict[str, int], now: str, wanted: bool) -> None:
+    assert needs_snapshot(schedule(delay_ms=600_000), tags, ms(now)) is wanted
+    assert not needs_snapshot(schedule(creation=TagCreation.WATERMARK), tags, ms(now))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable
 from tidelake.ops.commit.options import CommitOptions
 from tidelake.ops.hooks.committers import open_committer
+from tidelake.ops.maintain.auto_tags import wants_snapshot
 from tidelake.ops.write.verbs import discard_on_error
 from tidelake.table import Table
 
@@ -127,7 +128,7 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
 
     def _skips_nothing(self, table: Table) -> bool:
         """Whether a batch without rows makes no commit: it changes nothing, and no option asks for a snapshot."""
-        if table.context.options.of(CommitOptions).asks_for_empty:
+        if table.context.options.of(CommitOptions).asks_for_empty or wants_snapshot(table.context):
             return False
         latest = table.latest_snapshot() if self.overwrite else None
         return latest is None or not latest.total_record_count

@@ -34,6 +34,7 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import CommitOptions
 from tidelake.ops.hooks.committers import open_committer
+from tidelake.ops.maintain.auto_tags import wants_snapshot
 from tidelake.ops.write.opening import open_writer
 from tidelake.ops.write.verbs import begin_write
 from tidelake.table import Table
@@ -127,7 +128,7 @@ class BatchSink:
 
     def _skips_nothing(self) -> bool:
         """Whether a batch without rows makes no commit: it changes nothing, and no option asks for a snapshot."""
-        if self._table.context.options.of(CommitOptions).asks_for_empty:
+        if self._table.context.options.of(CommitOptions).asks_for_empty or wants_snapshot(self._table.context):
             return False
         if self.mode == _APPEND:
             return True
