@@ -139,7 +139,7 @@ class GlobalTables:
         return GlobalTable(f"{SYSTEM_DATABASE}.{system}", store, source=source)
 
 
-def refuse_system_database(database: str, verb: str) -> None:
+def refuse_system_database(database: str, action: str) -> None:
     """Refuse to change the database of the system tables.
 
     Raises:
@@ -147,9 +147,10 @@ def refuse_system_database(database: str, verb: str) -> None:
     """
     if database == SYSTEM_DATABASE:
         raise InvalidInputError(
-            f"cannot {verb}: the database belongs to the system tables of the lake",
+            "database belongs to the system tables of the lake",
             code="system-name",
             database=database,
+            action=action,
             hint="use another database",
         )
 
