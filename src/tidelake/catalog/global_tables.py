@@ -61,7 +61,7 @@ class GlobalSource:
             case "tables":
                 return _tables(_all_tables(self.catalog))
             case "partitions":
-                return _partitions(_all_tables(self.catalog))
+                return _partitions(self.catalog)
             case "all_table_options":
                 return _table_options(_all_tables(self.catalog))
         items = sorted(self.options.items())
@@ -205,8 +205,9 @@ def _tables(tables: list[Table]) -> pa.Table:
     )
 
 
-def _partitions(tables: list[Table]) -> pa.Table:
-    found = [_partitions_of(table) for table in tables if table.partition_by]
+def _partitions(catalog: Catalog) -> pa.Table:
+    partitioned = [table for table in _all_tables(catalog) if table.partition_by]
+    found = catalog.env.executor.map(_partitions_of, partitioned)
     return pa.concat_tables(found) if found else schema_of("sys.partitions").to_arrow().empty_table()
 
 
