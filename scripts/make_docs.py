@@ -74,6 +74,7 @@ RETURNED = (
     "tidelake.catalog.lake.Lake",
     "tidelake.table.Table",
     "tidelake.table.views.View",
+    "tidelake.table.system.SystemTable",
     "tidelake.table.Inspect",
     "tidelake.table.TableWrite",
     "tidelake.table.TableCommit",

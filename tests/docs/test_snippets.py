@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 WANTED = [
     "quick-start", "append-tables", "primary-key-tables", "time-travel", "schema-changes", "delete-update",
-    "compaction", "errors", "following", "maintenance", "statistics", "spark", "streaming",
+    "compaction", "errors", "following", "maintenance", "statistics", "spark", "streaming", "system-tables",
 ]  # fmt: skip
 ON_SPARK = ("spark", "streaming")
 

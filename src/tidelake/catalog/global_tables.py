@@ -61,7 +61,7 @@ class GlobalSource:
             case "tables":
                 return _tables(_all_tables(self.catalog))
             case "partitions":
-                return _partitions(_all_tables(self.catalog))
+                return _partitions(self.catalog)
             case "all_table_options":
                 return _table_options(_all_tables(self.catalog))
         items = sorted(self.options.items())
@@ -139,7 +139,7 @@ class GlobalTables:
         return GlobalTable(f"{SYSTEM_DATABASE}.{system}", store, source=source)
 
 
-def refuse_system_database(database: str, verb: str) -> None:
+def refuse_system_database(database: str, action: str) -> None:
     """Refuse to change the database of the system tables.
 
     Raises:
@@ -147,9 +147,10 @@ def refuse_system_database(database: str, verb: str) -> None:
     """
     if database == SYSTEM_DATABASE:
         raise InvalidInputError(
-            f"cannot {verb}: the database belongs to the system tables of the lake",
+            "database belongs to the system tables of the lake",
             code="system-name",
             database=database,
+            action=action,
             hint="use another database",
         )
 
@@ -204,8 +205,9 @@ def _tables(tables: list[Table]) -> pa.Table:
     )
 
 
-def _partitions(tables: list[Table]) -> pa.Table:
-    found = [_partitions_of(table) for table in tables if table.partition_by]
+def _partitions(catalog: Catalog) -> pa.Table:
+    partitioned = [table for table in _all_tables(catalog) if table.partition_by]
+    found = catalog.env.executor.map(_partitions_of, partitioned)
     return pa.concat_tables(found) if found else schema_of("sys.partitions").to_arrow().empty_table()
 
 

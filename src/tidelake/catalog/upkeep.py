@@ -49,12 +49,12 @@ class CompactedTables:
     tables: tuple[CompactedTable, ...] = ()
 
     @property
-    def failed(self) -> tuple[CompactedTable, ...]:
+    def failures(self) -> tuple[CompactedTable, ...]:
         """The tables that failed."""
         return tuple(each for each in self.tables if each.error is not None)
 
     def __str__(self) -> str:
-        failed = f", {len(self.failed)} failed" if self.failed else ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"{pluralize(len(self.tables), 'table')}{failed}"
 
 

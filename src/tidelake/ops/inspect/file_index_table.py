@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,8 +52,10 @@ def file_indexes_table(context: TableContext, snapshot: Snapshot | None) -> pa.T
     entries = entries.filter(_has_index(entries))
     rows = entries.select(["file_name", "external_path", "extra_files", "embedded_index"]).to_pylist()
     addresses = file_addresses(context, entries)
-    places = zip(rows, addresses.to_pylist(), strict=True)
-    found = context.store.env.executor.map(partial(_read_container, context), places)
+    places = list(zip(rows, addresses.to_pylist(), strict=True))
+    beside = [place for place in places if place[0]["embedded_index"] is None]
+    read = iter(context.store.env.executor.map(partial(_read_container, context), beside))
+    found = [next(read) if row["embedded_index"] is None else _embedded(row, address) for row, address in places]
     # One row per index: the columns of a file are repeated for each of them.
     repeated = pa.array([number for number, each in enumerate(found) for _ in each.entries], pa.int64())
     listed = [(container, entry) for container in found for entry in container.entries]
@@ -86,14 +89,14 @@ def _has_index(entries: pa.Table) -> pa.BooleanArray:
     return pc.or_(beside, pc.is_valid(entries.column("embedded_index").combine_chunks()))
 
 
-def _read_container(context: TableContext, place: tuple[dict[str, object], str]) -> _Container:
+def _embedded(row: dict[str, Any], address: str) -> _Container:
+    data: bytes = row["embedded_index"]
+    return _Container(parse_head(data, path=address), "EMBEDDED", None, len(data))
+
+
+def _read_container(context: TableContext, place: tuple[dict[str, Any], str]) -> _Container:
     row, address = place
-    embedded = row["embedded_index"]
-    if isinstance(embedded, bytes):
-        return _Container(parse_head(embedded, path=address), "EMBEDDED", None, len(embedded))
-    extra = row["extra_files"]
-    assert isinstance(extra, list)
-    names = [name for name in extra if name.endswith(_SUFFIX)]
+    names = [name for name in row["extra_files"] if name.endswith(_SUFFIX)]
     if len(names) > 1:
         raise FormatError("data file has more than one file index", path=address, indexes=", ".join(names))
     beside = f"{address.rpartition('/')[0]}/{names[0]}"

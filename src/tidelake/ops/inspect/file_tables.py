@@ -256,8 +256,8 @@ def _stats_texts(store: TableStore, entries: pa.Table) -> tuple[pa.Array, pa.Arr
     for rows, found in bounds_by_schema(store, entries, store.schema, store.schema.names):
         columns = (
             {field.name: found[field.name].null_count.cast(pa.string()) for field in fields},
-            {field.name: _value_texts(found[field.name].low, field.type) for field in fields},
-            {field.name: _value_texts(found[field.name].high, field.type) for field in fields},
+            {field.name: value_texts(found[field.name].low, field.type) for field in fields},
+            {field.name: value_texts(found[field.name].high, field.type) for field in fields},
         )
         for made, texts in zip(maps, columns, strict=True):
             made[rows] = _map_texts(texts).to_numpy(zero_copy_only=False)
@@ -272,12 +272,12 @@ def _key_texts(store: TableStore, rows: pa.ChunkedArray) -> pa.Array:
         return pa.nulls(len(rows), pa.string())
     types = [with_nullable(schema.field(name).type, True) for name in schema.trimmed_primary_keys]
     columns = decode_rows(_flat(rows), types)
-    texts = [_value_texts(column, dtype).fill_null(_UNKNOWN) for column, dtype in zip(columns, types, strict=True)]
+    texts = [value_texts(column, dtype).fill_null(_UNKNOWN) for column, dtype in zip(columns, types, strict=True)]
     joined = pc.binary_join_element_wise(*texts, ", ")
     return pc.binary_join_element_wise("[", joined, "]", "")
 
 
-def _value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
+def value_texts(values: pa.Array, dtype: DataType) -> pa.Array:
     """The text of each value; where it takes Python, it is made once for equal values."""
     if values.null_count == len(values):
         return pa.nulls(len(values), pa.string())

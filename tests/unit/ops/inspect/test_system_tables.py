@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidelake as tl
@@ -16,7 +19,11 @@ from tidelake.io import MemoryFileIO
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import Committable
+from tidelake.ops.inspect.file_tables import value_texts
 from tidelake.spec.documents.tag import Tag, tag_to_json
+from tidelake.spec.rows.partition_path import internal_values, value_text
+from tidelake.spec.types.arrow_types import to_arrow
+from tidelake.spec.types.type_codec import parse_type
 from tidelake.testing import FakeClock
 
 
@@ -114,3 +121,30 @@ def test_consumers_and_branches_are_listed_by_name() -> None:
         io.write(f"branch/branch-{name}/schema/schema-0", io.read("schema/schema-0"))
     assert table.inspect.consumers().to_pydict() == {"consumer_id": ["a", "b"], "next_snapshot_id": [2, 4]}
     assert table.inspect.branches()["branch_name"].to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("type_text", "values"),
+    [
+        ("INT", [0, -7, None, 7]),
+        ("BIGINT", [2**62, -(2**62)]),
+        ("STRING", ["", "a, b", None, "{é}"]),
+        ("BOOLEAN", [True, None, False]),
+        ("DATE", [dt.date(1969, 12, 31), dt.date(2024, 1, 2)]),
+        ("TIME(3)", [dt.time(0), dt.time(23, 59, 59, 1000)]),
+        ("TIMESTAMP(3)", [0, None, -1, 60_000, 59_999, -86_400_000, 1_700_000_000_123, -(10**13)]),
+        ("TIMESTAMP(6)", [0, 1, 1_000, 1_000_000, -1, 60_000_000, 1_700_000_000_120_000, None]),
+        ("TIMESTAMP(9)", [0, 1, 1_000, 1_000_000, 10**9, -1, 60 * 10**9, 1_700_000_000_000_120_000]),
+        ("TIMESTAMP(6) WITH LOCAL TIME ZONE", [0, -1, 1_700_000_000_123_456]),
+        ("TIMESTAMP(3)", [-(62 * 10**12), 0]),
+        ("DOUBLE", [1e10, None, 0.1]),
+        ("DECIMAL(10, 2)", [None, Decimal("1.50")]),
+    ],
+)
+def test_texts_of_a_whole_column_are_those_of_its_values(type_text: str, values: list[Any]) -> None:
+    dtype = parse_type(type_text)
+    array = pa.array(values, to_arrow(dtype))
+    one_by_one = [
+        None if value is None else value_text(value, dtype, legacy=True) for value in internal_values(array, dtype)
+    ]
+    assert value_texts(array, dtype).to_pylist() == one_by_one
