@@ -71,6 +71,12 @@ class Inspect:
         """The index files of the snapshot: hash indexes of buckets, deletion vectors of data files."""
         return self._at_point(partial(file_tables.table_indexes_table, self.context))
 
+    def metrics(self) -> pa.Table:
+        """What each snapshot that is kept added and deleted, and how its commit went: rows, bytes, files, attempts."""
+        from tidelake.ops.inspect.metrics_table import metrics_table  # other tables need no commits
+
+        return metrics_table(self.context)
+
     def lsm(self) -> pa.Table:
         """The levels of each bucket of a primary-key table: runs, overlap, compaction debt, amplification.
 

@@ -147,6 +147,8 @@ def _both(one: CommitResult, other: CommitResult) -> CommitResult:
         files=one.files + other.files,
         bytes=one.bytes + other.bytes,
         attempts=one.attempts + other.attempts,
+        conflicts=one.conflicts + other.conflicts,
+        compacted=one.compacted + other.compacted,
         warnings=tuple(dict.fromkeys(one.warnings + other.warnings)),
     )
 

@@ -4,6 +4,7 @@ System tables:
     system_tables       snapshots, schemas, options, tags, branches, consumers
     file_tables         manifests, files, partitions, buckets, index files
     lsm_table           levels of buckets in numbers
+    metrics_table       what each snapshot cost
     consumer_lag        how far each consumer is behind
 
 Judgements:
