@@ -43,6 +43,15 @@ BRIEF = {
         "delta_record_count",
         "watermark",
     ],
+    "metrics": [
+        "snapshot_id",
+        "commit_kind",
+        "since_previous",
+        "rows_added",
+        "bytes_added",
+        "rows_deleted",
+        "attempts",
+    ],
     "files": ["partition", "bucket", "file_path", "level", "record_count", "file_size_in_bytes", "creation_time"],
     "file_key_ranges": ["partition", "bucket", "file_path", "level", "record_count", "min_key", "max_key"],
     "sys.partitions": [

@@ -19,6 +19,7 @@ from tidelake.cli.place import (
 _POINTLESS = (
     ("snapshots", "List the snapshots that are kept."),
     ("schemas", "List the schemas."),
+    ("metrics", "Show what each snapshot added and deleted, and how its commit went."),
 )
 _AT_A_POINT = (
     ("files", "List the live data files."),

@@ -87,6 +87,12 @@ class Inspect:
         """The index files of the snapshot: hash indexes of buckets, deletion vectors of data files."""
         return read_system_table(self.context, "table_indexes")
 
+    def metrics(self) -> pa.Table:
+        """What each snapshot that is kept added and deleted, and how its commit went: rows, bytes, files, attempts."""
+        from tidelake.ops.inspect.metrics_table import metrics_table  # other tables need no commits
+
+        return metrics_table(self.context)
+
     def lsm(self) -> pa.Table:
         """The levels of each bucket of a primary-key table: runs, overlap, compaction debt, amplification.
 

@@ -18,7 +18,10 @@ from tidelake.spec.manifests.index_manifest import IndexEntry
 from tidelake.spec.manifests.manifest import ADD, DELETE, identities
 from tidelake.spec.manifests.manifest_list import ManifestMeta
 
-WRITER_VERSION = "tidelake-0.1.0"
+WRITER_NAME = "tidelake-"
+WRITER_VERSION = f"{WRITER_NAME}0.1.0"
+ATTEMPTS_PROPERTY = "commit.attempts"
+"""The snapshot property with the number of attempts that it took to publish it, if there were several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.ops.commit.messages import CommitMessage
+from tidelake.ops.commit.messages import CommitMessage, Compacted
 from tidelake.spec.data_file import EMPTY_ROW, DataFile
 from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
@@ -60,6 +60,30 @@ class Changes:
         touched = set(self.delta.column("partition").unique().to_pylist())
         touched |= {change.entry.partition for change in self.index if change.entry.file.index_type != "HASH"}
         return frozenset(touched)
+
+
+def measure_compaction(delta: pa.Table) -> Compacted:
+    """What a compaction read and wrote, by the entries of its snapshot; files that only moved are left out."""
+    is_added = pc.equal(delta.column("kind"), ADD)
+    added, deleted = delta.filter(is_added), delta.filter(pc.invert(is_added))
+    read, written = (
+        these.filter(
+            pc.invert(pc.is_in(these.column("file_name"), value_set=those.column("file_name").combine_chunks()))
+        )
+        for these, those in ((deleted, added), (added, deleted))
+    )
+    return Compacted(
+        files_in=read.num_rows,
+        rows_in=_sum(read, "row_count"),
+        bytes_in=_sum(read, "file_size"),
+        files_out=written.num_rows,
+        rows_out=_sum(written, "row_count"),
+        bytes_out=_sum(written, "file_size"),
+    )
+
+
+def _sum(entries: pa.Table, name: str) -> int:
+    return int(pc.sum(entries.column(name)).as_py() or 0)
 
 
 NO_CHANGES = Changes(empty_entries(), empty_entries())

@@ -24,7 +24,7 @@ from tidelake.errors import (
     TidelakeError,
 )
 from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
-from tidelake.ops.commit.changes import NO_CHANGES, Changes, split_messages, upgrade_levels
+from tidelake.ops.commit.changes import NO_CHANGES, Changes, measure_compaction, split_messages, upgrade_levels
 from tidelake.ops.commit.conflicts import PARTITIONS_EXPIRED
 from tidelake.ops.commit.guards import Guard
 from tidelake.ops.commit.hooks import Hook
@@ -38,6 +38,7 @@ from tidelake.ops.commit.messages import (
     CommitMessage,
     CommitResult,
     Committable,
+    Compacted,
     CompactIncrement,
     DataIncrement,
 )
@@ -853,6 +854,7 @@ def _result(parts: _Parts) -> CommitResult:
     added = _collect_added(parts.done)
     # Rows that a compaction rewrote are not new: they count only if the commit did nothing else.
     written = [each for each in parts.done if each.snapshot.commit_kind is not CommitKind.COMPACT]
+    compacting = [each for each in parts.done if each.snapshot.commit_kind is CommitKind.COMPACT]
     counted = _collect_added(written) if written else added
     rows = int(pc.sum(counted.column("row_count")).as_py() or 0) if added.num_rows else _removed_rows(parts.done)
     return CommitResult(
@@ -862,4 +864,5 @@ def _result(parts: _Parts) -> CommitResult:
         bytes=int(pc.sum(added.column("file_size")).as_py() or 0),
         attempts=sum(each.attempts for each in parts.done),
         compaction_lost=parts.compaction_lost,
+        compacted=sum((measure_compaction(each.changes.delta) for each in compacting), Compacted()),
     )

@@ -29,6 +29,7 @@ from tidelake.errors import (
 from tidelake.io.clock import next_time_ms
 from tidelake.io.retry import delays
 from tidelake.ops.commit.candidate import (
+    ATTEMPTS_PROPERTY,
     Candidate,
     Header,
     ListFile,
@@ -386,7 +387,7 @@ class Loop:
             identifier=request.identifier,
             time_ms=next_time_ms(store.env.clock, latest.time_ms if latest else None),
             watermark=request.watermark,
-            properties=self._properties(request, latest, changes.delta),
+            properties=self._properties(request, latest, changes.delta) | _note_attempts(attempts.count),
             statistics=request.statistics or self._inherited_statistics(latest, schema_id),
             operation=request.operation,
             returns_to=request.returns_to,
@@ -613,3 +614,8 @@ def validate_number(name: str, value: int | None, low: int, high: int) -> None:
         return
     if type(value) is not int or not low <= value <= high:
         raise InvalidInputError(f"{name} must be an integer from {low} to {high}", value=value)
+
+
+def _note_attempts(count: int) -> dict[str, str]:
+    """The property that says how often a snapshot was offered; none for the ordinary case of a single attempt."""
+    return {ATTEMPTS_PROPERTY: str(count)} if count > 1 else {}

@@ -85,6 +85,21 @@ class Committable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What compactions read and wrote. A file that only moved to another level counts as neither."""
+
+    files_in: int = 0
+    rows_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    rows_out: int = 0
+    bytes_out: int = 0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
     """What a commit did.
 
@@ -92,7 +107,9 @@ class CommitResult:
     rows that a compaction rewrote count only if the commit did nothing else. If whole partitions are deleted without
     reading them, it counts the rows of their files, including older versions of keys and deleted positions.
     `warnings` describes what failed after the commit was published. `compaction_lost` means that the compacted part
-    met a conflict or an error after the written part was published; the next compaction will redo it.
+    met a conflict or an error after the written part was published; the next compaction will redo it. `attempts` counts
+    every attempt to publish a snapshot, and `conflicts` the plans before the last one that contradicted what other jobs
+    committed in between. `compacted` is what the compactions of this commit read and wrote.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -103,6 +120,13 @@ class CommitResult:
     repeated: bool = False
     compaction_lost: bool = False
     warnings: tuple[str, ...] = ()
+    conflicts: int = 0
+    compacted: Compacted = Compacted()
+
+    @property
+    def retries(self) -> int:
+        """How often another writer took the id of the snapshot first, so that it was offered again."""
+        return max(self.attempts - len(self.snapshot_ids), 0)
 
     def _repr_html_(self) -> str:
         ids = ", ".join(map(str, self.snapshot_ids))

@@ -6,9 +6,11 @@ Errors that a new plan solves say so themselves (`TidelakeError.replannable`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from tidelake.errors import TidelakeError
+from tidelake.ops.commit.messages import CommitResult
 
 __all__ = ["replan"]
 
@@ -20,15 +22,22 @@ T = TypeVar("T")
 def replan(attempt: Callable[[], T], *, plans: int | None = None) -> T:
     """Plan and commit, and do both again after a conflict with another job.
 
-    An attempt that fails must have published nothing and left no files.
+    An attempt that fails must have published nothing and left no files. A `CommitResult` says how many plans failed.
 
     Raises:
         TidelakeError: the last plan met a conflict too, or a new plan does not solve the error.
     """
-    for _ in range((_PLANS_MAX if plans is None else plans) - 1):
+    most = _PLANS_MAX if plans is None else plans
+    for conflicts in range(most - 1):
         try:
-            return attempt()
+            return _note_conflicts(attempt(), conflicts)
         except TidelakeError as error:
             if not error.replannable:
                 raise
-    return attempt()
+    return _note_conflicts(attempt(), most - 1)
+
+
+def _note_conflicts(done: T, conflicts: int) -> T:
+    if conflicts and isinstance(done, CommitResult):
+        return replace(done, conflicts=done.conflicts + conflicts)
+    return done

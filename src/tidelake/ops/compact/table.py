@@ -176,6 +176,8 @@ def add_results(one: CommitResult, other: CommitResult) -> CommitResult:
         files=one.files + other.files,
         bytes=one.bytes + other.bytes,
         attempts=one.attempts + other.attempts,
+        conflicts=one.conflicts + other.conflicts,
+        compacted=one.compacted + other.compacted,
         warnings=tuple(dict.fromkeys(one.warnings + other.warnings)),
     )
 

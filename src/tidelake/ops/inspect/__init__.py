@@ -8,6 +8,7 @@ System tables:
     file_index_table    file indexes of data files
     row_tracking        rows with their ids
     lsm_table           levels of buckets in numbers
+    metrics_table       what each snapshot cost
     consumer_lag        how far each consumer is behind
 
 Judgements:
