@@ -235,6 +235,17 @@ def test_a_text_is_the_time_that_java_parses(jvm: None, formatter: str | None) -
         assert ours.extract([text]) == wanted, (text, formatter)
 
 
+def test_java_replaces_columns_in_their_order_and_ours_the_longest_name_first(jvm: None) -> None:
+    names, texts, lists = ["dt", "dt_hour"], ["2024-01-01", "10"], oracle.java("java.util.ArrayList")
+    pattern = "$dt $dt_hour:00:00"
+    java = oracle.java("partition.PartitionTimeExtractor")(pattern, None)
+    with pytest.raises(oracle.java("java.time.DateTimeException")):
+        java.extract(lists(names), lists(texts))
+    turned = java.extract(lists(names[::-1]), lists(texts[::-1]))
+    seconds = int(turned.toEpochSecond(oracle.java("java.time.ZoneOffset").UTC))
+    assert TimeExtractor.make(names, pattern, None).extract(texts) == seconds * 10**9
+
+
 # ------------------------------------------------------------------------------------------------ marks
 
 

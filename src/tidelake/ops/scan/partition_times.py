@@ -17,12 +17,15 @@ from tidelake.spec.rows.binary_row_scalar import decode_row
 from tidelake.spec.rows.partition_path import value_text
 from tidelake.spec.rows.partition_time import TimeExtractor
 from tidelake.spec.schemas.schema import Schema
+from tidelake.spec.types.data_types import Root
 
 __all__ = ["ExpiredByValue", "PartitionExpiryOptions", "PartitionTimes", "Strategy", "partition_texts"]
 
 _MAINTENANCE: Final = (Affects.MAINTENANCE,)
 _AFTER_WRITES: Final = (Affects.WRITE, Affects.MAINTENANCE)
 _NANOS_OF_MS: Final = 1_000_000
+_BINARIES: Final = frozenset({Root.BINARY, Root.VARBINARY})
+_NO_TIME: Final = "\0"
 
 
 class Strategy(Enum):
@@ -122,7 +125,11 @@ class PartitionTimes:
 
     def find(self, row: bytes) -> int | None:
         """The local time of a partition in nanoseconds; None if its values are null or make no time."""
-        return self._extractor.extract(partition_texts(self._schema, row))
+        texts = partition_texts(self._schema, row)
+        types = self._schema.partition_types
+        # Paimon reads no time from bytes, whatever text they hold.
+        plain = [_NO_TIME if each.root in _BINARIES else text for text, each in zip(texts, types, strict=True)]
+        return self._extractor.extract(plain)
 
     def is_older(self, row: bytes, local_ms: int) -> bool:
         """Whether the time of a partition is before a local time."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidelake as tl
 from kit.small_tables import new_table, other_handle, row
 from tidelake.catalog.filesystem import FileSystemCatalog
 from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, InvalidInputError, UnsupportedError
 from tidelake.io.env import Env
 from tidelake.ops.commit.messages import CommitMessage
-from tidelake.ops.hooks import partition_expiry as hook
 from tidelake.ops.maintain import partition_expiry as expiry
 from tidelake.ops.maintain.partition_expiry import PartitionExpiryPlan, PartitionExpiryResult
 from tidelake.table import Table, load_table
@@ -272,10 +273,24 @@ def test_a_damaged_note_of_the_last_check_is_none(noted: bytes) -> None:
     assert table.check(deep=True).ok
 
 
-def test_a_hook_can_be_pickled_with_its_handle() -> None:
-    table = table_of(partition__expiration_time="7 d")
-    made = hook.PartitionExpiryHook(table.context, "u")
-    assert pickle.loads(pickle.dumps(made.__class__)) is type(made)
+def test_a_committer_with_its_hooks_can_be_pickled_between_commits(tmp_path: Path) -> None:
+    columns, options = {"id": "INT", "dt": "STRING"}, {"partition.expiration-time": "7 d"}
+    table = tl.connect(str(tmp_path)).create_table("db.t", columns, partition_by=["dt"], options=options)
+    commit = table.new_commit("job")
+    for number in (1, 2):
+        writer = table.new_write("job")
+        writer.write([{"id": number, "dt": "2001-01-01"}])
+        commit.commit(writer.prepare_commit(number), identifier=number)
+        commit = pickle.loads(pickle.dumps(commit))
+    assert kinds(table) == ["APPEND", "OVERWRITE", "APPEND"]
+
+
+def test_bytes_make_no_time() -> None:
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO())))
+    options = {"partition.legacy-name": "false"}
+    table = lake.create_table("db.t", {"id": "INT", "dt": "VARBINARY(20)"}, partition_by=["dt"], options=options)
+    table.write([{"id": 1, "dt": b"2001-01-01"}])
+    assert planned(table, "7 d").timeless == ("dt=2001-01-01",)
 
 
 # ------------------------------------------------------------------------------------------------ late rows
