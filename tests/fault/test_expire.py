@@ -244,6 +244,24 @@ def test_a_tag_made_while_an_expiry_runs_is_whole_or_refused(number: int) -> Non
     assert ("meanwhile" in table.tags()) == bool(told)
 
 
+@pytest.mark.parametrize("number", range(1, 62, 2))
+def test_a_tag_that_is_replaced_while_an_expiry_runs_is_whole_before_or_after(number: int) -> None:
+    """At every operation of the expiry another job gives a tag to a snapshot that is about to go."""
+    inner = memory_with(start("expire"))
+    moved: list[int] = []
+
+    def plan(op: Any) -> None:
+        if op.number == number:
+            with suppress(NotFoundError):
+                moved.append(opened(inner).replace_tag("late", 3).after.id)
+
+    with suppress(CommitConflictError, TidelakeError):
+        expire(opened(FaultyFileIO(inner, plan)))
+    table = opened(inner)
+    assert missing(table) == []
+    assert [table.tags()["late"]] == (moved or [4])
+
+
 @pytest.mark.parametrize("make", ["create_tag", "create_branch"])
 def test_an_expiry_that_runs_while_something_is_named_takes_no_file_of_it(make: str) -> None:
     """At every operation of making a tag or a branch a whole expiry runs."""
