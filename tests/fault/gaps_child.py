@@ -155,6 +155,13 @@ def verbs(kind: str) -> Iterator[tuple[str, Callable[[Table], object]]]:
     yield "drop a branch", lambda t: t.delete_branch("side")
     yield "roll back", lambda t: len(t.rollback_to(snapshot=2).snapshot_ids)
     yield "roll back to a tag", lambda t: len(t.rollback_to(tag="kept").snapshot_ids)
+    yield "return", lambda t: t.rollback_to(snapshot=2, as_latest=True).snapshot_id
+    yield "return to a watermark", lambda t: t.rollback_to(watermark=5, as_latest=True).snapshot_id
+    yield "repair the oldest", lambda t: t.repair_earliest_snapshot(2)
+    yield "roll the schema back", lambda t: t.rollback_schema(0).removed
+    yield "rename a branch", lambda t: t.rename_branch("side", "other")
+    yield "merge a branch", lambda t: t.merge_branch("side").files
+    yield "forget all", lambda t: t.clear_consumers()
     yield "orphans", lambda t: str(t.remove_orphans(plan_only=False))
     yield "reset", lambda t: t.reset_consumer("reader", FAR)
     yield "truncate", lambda t: str(t.truncate())

@@ -8,12 +8,13 @@ is committed to the target between the plan and the publish, and the source's fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelake.cleanup import undo_on_error
 from tidelake.errors import CommitConflictError, InvalidInputError, StorageError
 from tidelake.notebook import pluralize
 from tidelake.ops.commit.changes import only_in
@@ -175,9 +176,12 @@ def run_merge(target: TableContext, source: TableContext, committer: Committer, 
         return plan
     tag = f"merge-branch-{source.store.env.ids.uuid()}"
     hold_snapshot(source.store, tag, plan.snapshot)
-    try:
+    release = partial(tag_store(source.store).delete, tag)
+    with undo_on_error(release, ignore=(StorageError,)):
         done = committer.append_entries(plan.entries, guards=(OnlyAppends(target.store, plan.target_id),))
-    finally:
-        with suppress(StorageError):  # the commit counts; the tag does no harm
-            tag_store(source.store).delete(tag)
+    try:
+        release()
+    except StorageError as error:
+        left = f"merged, but tag {tag} of branch {plan.source} could not be deleted: {error.message}"
+        done = replace(done, warnings=(*done.warnings, left))
     return replace(plan, result=done)

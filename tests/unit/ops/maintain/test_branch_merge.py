@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.hooks.committers import open_committer
 from tidelake.ops.maintain.branch_merge import plan_merge, run_merge
-from tidelake.testing import FakeClock, MemoryFileIO
+from tidelake.testing import FakeClock, Fault, FaultyFileIO, MemoryFileIO
 
 
 @pytest.fixture
@@ -208,3 +209,17 @@ def test_appends_in_between_do_no_harm(table: tl.Table) -> None:
     done = run_merge(target, source, open_committer(target, expires=False), plan)
     assert done.result.snapshot_ids == (5,)
     assert ids(table) == [1, 2, 3, 4, 11, 12]
+
+
+def test_a_tag_that_cannot_be_deleted_is_a_warning(table: tl.Table) -> None:
+    target, source = both(table)
+    watched = FaultyFileIO(
+        table.store.env.io, lambda op: Fault.BEFORE if op.name == "delete" and "merge-branch-" in op.path else None
+    )
+    source = replace(source, store=replace(source.store, env=replace(source.store.env, io=watched)))
+    plan = plan_merge(target, source)
+    done = run_merge(target, source, open_committer(target, expires=False), plan)
+    (left,) = table.branch("side").tags()
+    (warning,) = done.result.warnings
+    assert f"tag {left} of branch side could not be deleted" in warning
+    assert ids(table) == [1, 2, 11, 12]
