@@ -6,6 +6,7 @@ Rows:
     keyed               rows of primary-key splits, merged on read
     staged              staged rows, as runs that a read merges in
     order               rows in an order, all or the first
+    placed              rows with the place where each is stored
 
 Changes:
     changes             rows with their row kinds
