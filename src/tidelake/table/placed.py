@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
 from tidelake.ops.read.order import sorted_batches
-from tidelake.ops.read.placed import HIDDEN_COLUMNS, hidden_fields, read_placed_rows, require_raw
+from tidelake.ops.read.placed import hidden_among, hidden_fields, read_placed_rows, require_raw
 from tidelake.ops.scan.request import Shape
 from tidelake.query import Scan
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.arrow_types import row_to_arrow
+from tidelake.spec.types.data_types import Field
 
 __all__ = ["PlacedScan", "columns_without_places"]
 
@@ -29,7 +30,12 @@ class PlacedScan(Scan):
     @property
     def hidden(self) -> tuple[str, ...]:
         """The hidden columns that come out."""
-        return tuple(name for name in self.shown if _is_hidden(name, self.schema))
+        return hidden_among(self.shown, self.schema)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What comes out of each row, in this order."""
+        return self._fields_of(self.shown)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -39,7 +45,7 @@ class PlacedScan(Scan):
     def with_columns(self, columns: Sequence[str]) -> PlacedScan:
         """The same read of only some of its columns."""
         shown = tuple(name for name in columns if name in self.shown) or self.shown[:1]
-        own = tuple(name for name in shown if not _is_hidden(name, self.schema))
+        own = tuple(name for name in shown if name not in self.hidden)
         return replace(self, wanted=replace(self.wanted, columns=own or self.columns[:1]), shown=shown)
 
     def to_spark(self, spark: Any | None = None, columns: Sequence[str] | None = None) -> Any:
@@ -75,8 +81,11 @@ class PlacedScan(Scan):
         return pa.Table.from_batches(list(self._begin()), schema=self.arrow_schema)
 
     def _schema_of(self, names: Sequence[str]) -> pa.Schema:
+        return row_to_arrow(self._fields_of(names))
+
+    def _fields_of(self, names: Sequence[str]) -> tuple[Field, ...]:
         hidden = {each.name: each for each in hidden_fields(self.hidden, self.schema)}
-        return row_to_arrow([hidden.get(name) or self.schema.field(name) for name in names])
+        return tuple(hidden.get(name) or self.schema.field(name) for name in names)
 
 
 def columns_without_places(schema: Schema, columns: Sequence[str] | None) -> list[str] | None:
@@ -85,15 +94,11 @@ def columns_without_places(schema: Schema, columns: Sequence[str] | None) -> lis
     Raises:
         InvalidInputError: a column is asked for twice.
     """
-    if columns is None or isinstance(columns, str) or not any(_is_hidden(name, schema) for name in columns):
+    if columns is None or isinstance(columns, str) or not (hidden := hidden_among(columns, schema)):
         return None
     if len(set(columns)) < len(columns):
         raise InvalidInputError("a column is asked for twice", columns=", ".join(columns))
-    return [name for name in columns if not _is_hidden(name, schema)]
-
-
-def _is_hidden(name: str, schema: Schema) -> bool:
-    return name in HIDDEN_COLUMNS and name not in schema.names
+    return [name for name in columns if name not in hidden]
 
 
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.arrow_types import arrow_field
 from tidelake.spec.types.data_types import BIGINT, INT, STRING, Field, RowType
 
-__all__ = ["HIDDEN_COLUMNS", "address_of", "hidden_fields", "read_placed_rows", "require_raw"]
+__all__ = ["HIDDEN_COLUMNS", "address_of", "hidden_among", "hidden_fields", "read_placed_rows", "require_raw"]
 
 HIDDEN_COLUMNS: Final = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
 """Columns that a read can add to each row: the place where it is stored."""
@@ -38,6 +38,11 @@ def hidden_fields(hidden: Sequence[str], schema: Schema) -> tuple[Field, ...]:
     partition = RowType(fields=tuple(schema.field(name) for name in schema.partition_keys))
     types = {_PARTITION: partition, _BUCKET: INT, _FILE_PATH: STRING, _ROW_INDEX: BIGINT}
     return tuple(Field(-1, name, types[name]) for name in hidden)
+
+
+def hidden_among(names: Sequence[str], schema: Schema) -> tuple[str, ...]:
+    """The names that are those of hidden columns; a column of the table of such a name is that column."""
+    return tuple(name for name in names if name in HIDDEN_COLUMNS and name not in schema.names)
 
 
 def require_raw(splits: Iterable[Split], hidden: Sequence[str]) -> None:
