@@ -19,6 +19,7 @@ from tidelake.ops.read.binlog import binlog_schema, halves, pack_updates
 from tidelake.ops.read.changes import read_change_rows
 from tidelake.ops.read.extremes import find_extreme, read_extreme, refuse_unordered, to_python
 from tidelake.ops.read.order import sorted_batches
+from tidelake.ops.read.placed import HIDDEN_COLUMNS
 from tidelake.ops.read.rows import count_rows, read_all, read_rows
 from tidelake.ops.scan.batch import check_read_options, plan_batch, read_at
 from tidelake.ops.scan.exact import metadata_columns
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN_COLUMNS", "ROWKIND", "ChangeRange", "Scan", "Shape", "chosen_columns", "lazy_frame", "with_request"]
 
 T = TypeVar("T")
-HIDDEN_COLUMNS = ("__paimon_partition", "__paimon_bucket", "__paimon_file_path", "__paimon_row_index")
-"""Columns that a distributed engine can add to each row: the place where it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +195,11 @@ class Scan:
         Only primary-key tables have such newer rows; of other tables all rows are read.
         """
         return with_request(self, optimized=True)
+
+    def with_columns(self, columns: Sequence[str]) -> Scan:
+        """The same read of only those of its columns that are among these, or of its first column."""
+        # A count needs no column at all, and `rowkind` is not a column of the table.
+        return with_request(self, columns=tuple(name for name in columns if name in self.columns) or self.columns[:1])
 
     def splits(self) -> tuple[Split, ...]:
         """The splits of the read."""
@@ -490,7 +494,7 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         # Each collect reads the newest snapshot, unless the scan was used before.
         narrow = replace(scan, _pinned=list(scan._pinned))
         if columns is not None:
-            narrow = with_request(narrow, columns=_narrow_columns(scan, columns))
+            narrow = narrow.with_columns(columns)
         if limit is not None:
             # Polars applies the limit before the condition.
             narrow = with_request(narrow, limit=limit if scan.limit is None else min(limit, scan.limit))
@@ -505,11 +509,6 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
 
     empty = pl.DataFrame(scan.arrow_schema.empty_table())
     return register_io_source(source, schema=empty.schema, validate_schema=True, is_pure=True)
-
-
-def _narrow_columns(scan: Scan, columns: Sequence[str]) -> tuple[str, ...]:
-    # A count needs no column at all, and `rowkind` is not a column of the table.
-    return tuple(name for name in columns if name in scan.columns) or scan.columns[:1]
 
 
 def chosen_columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -224,10 +224,10 @@ def test_merged_rows_have_a_bucket_but_no_file(spark: Any, keyed: Table) -> None
     assert len({(row[2], row[1]) for row in rows_of}) == 40
 
 
-def test_hidden_columns_are_no_columns_in_process(append: Table) -> None:
-    for name in HIDDEN:
-        with pytest.raises((InvalidInputError, NotFoundError)):
-            append.scan([name])
+def test_hidden_columns_are_those_of_a_read_in_process(spark: Any, append: Table) -> None:
+    scan = append.scan([HIDDEN[3], "id", *HIDDEN[:3]], "id > 1")
+    shown = [row.asDict(recursive=True) for row in scan.to_spark(spark).collect()]
+    assert sorted(map(repr, shown)) == sorted(map(repr, scan.to_arrow().to_pylist()))
 
 
 # -------------------------------------------------------------------------------------------------------- spreading

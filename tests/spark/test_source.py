@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tidelake.catalog.lake import Lake
+from tidelake.errors import UnsupportedError
 from tidelake.table import Table
 
 EVERYTHING = {
@@ -267,3 +268,30 @@ def test_a_failed_task_commits_nothing_and_what_is_left_is_listed(spark: Any, ke
         os.utime(path, (0, 0))  # orphans are looked for a day later
     assert {Path(path).name for path in keyed.remove_orphans().paths} == left
     assert not glob(f"{keyed.location}/bucket-*/*")
+
+
+def test_hidden_columns_are_read_by_the_option_and_refused_where_rows_are_merged(
+    spark: Any, lake: Lake, keyed: Table
+) -> None:
+    table = lake.create_table(
+        "db.h", {"id": "BIGINT", "p": "STRING"}, partition_by=["p"], options={"deletion-vectors.enabled": "true"}
+    )
+    table.write([{"id": number, "p": "ab"[number % 2]} for number in range(10)])
+    table.delete("id in (3, 4)")
+    names = ["__paimon_row_index", "id", "__paimon_file_path", "__paimon_partition", "__paimon_bucket"]
+    wanted = sorted(map(repr, table.to_arrow(names, "id > 1").to_pylist()))
+    frame = read(spark, columns=", ".join(names), where="id > 1").load(table.location)
+    assert frame.columns == names
+    assert sorted(repr(row.asDict(recursive=True)) for row in frame.collect()) == wanted
+    scanned = table.scan(names, "id > 1").to_spark(spark)
+    assert sorted(repr(row.asDict(recursive=True)) for row in scanned.collect()) == wanted
+    assert read(spark, columns="__paimon_file_path").load(table.location).distinct().count() == 2
+    for number in range(2):
+        keyed.write([{"id": 1, "v": str(number)}])
+    assert read(spark, columns="id, __paimon_bucket").load(keyed.location).count() == 1
+    with pytest.raises(Exception, match="need no merge"):
+        read(spark, columns="__paimon_file_path").load(keyed.location).collect()
+    with pytest.raises(Exception, match="not available for changes"):
+        read(spark, columns="id, __paimon_bucket", **{"read.changelog": "true"}).load(keyed.location)
+    with pytest.raises(UnsupportedError, match="not available for changes"):
+        lake.stream("db.k", spark, columns="id, __paimon_bucket")

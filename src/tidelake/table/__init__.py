@@ -4,6 +4,7 @@ Modules:
     handle        `Table`: point in time, branch, schema changes, checks
     base          the base of the handle: documents, schema, options in force
     reading       scans and their shorthands, changes, follow
+    placed        scans with hidden columns
     writing       write, delete, update, merge, compact, rescale
     upkeep        deletion vectors, manifests, missing files, purging
     maintenance   dedicated compaction, expiry, rollback, orphans, statistics, marks of partitions

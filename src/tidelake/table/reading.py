@@ -20,6 +20,7 @@ from tidelake.options import TableOptions
 from tidelake.query import HIDDEN_COLUMNS, ChangeRange, Scan, Shape, chosen_columns, with_request
 from tidelake.table.base import Handle
 from tidelake.table.following import Following, open_progress
+from tidelake.table.placed import PlacedScan, columns_without_places
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,19 +47,23 @@ class Reading(Handle):
         `order_by` is a column, `"column desc"`, or a list of them and of pairs `("column", "desc")`: null comes first,
         or last when descending. With a limit, files that cannot hold one of the first rows are not read.
 
+        `columns` may also name hidden ones: `__paimon_partition`, `__paimon_bucket`, and where nothing has to be merged
+        `__paimon_file_path` and `__paimon_row_index`.
+
         Raises:
             InvalidInputError: a column does not exist, or the condition cannot be understood.
         """
-        return Scan(
-            self.context,
-            ReadRequest(
-                schema=self.schema,
-                columns=chosen_columns(self.schema, columns),
-                where=self._predicate(where),
-                limit=None if limit is None else _row_count(limit),
-                order=parse_order(order_by, self.schema),
-            ),
+        own = columns_without_places(self.schema, columns)
+        request = ReadRequest(
+            schema=self.schema,
+            columns=chosen_columns(self.schema, columns if own is None else own or self.schema.names[:1]),
+            where=self._predicate(where),
+            limit=None if limit is None else _row_count(limit),
+            order=parse_order(order_by, self.schema),
         )
+        if own is None or columns is None:
+            return Scan(self.context, request)
+        return PlacedScan(self.context, request, shown=tuple(columns))
 
     def to_arrow(
         self,
@@ -265,4 +270,6 @@ def _is_span(seconds: object) -> bool:
 
 
 def _with_kinds(scan: Scan) -> Scan:
+    if isinstance(scan, PlacedScan):
+        scan.refuse_changes()
     return with_request(scan, shape=Shape.CHANGES) if scan.shape is Shape.ROWS else scan

@@ -23,7 +23,7 @@ from tidelake.ops.inspect.catalogue import SystemSource, system_source
 from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.topn import OrderBy
 from tidelake.ops.scan.travel import TravelOptions, resolve
-from tidelake.query import Scan
+from tidelake.query import Scan, chosen_columns
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.schemas.schema import Schema
 from tidelake.store.table_store import TableStore
@@ -44,7 +44,7 @@ class RowSource(Protocol):
         """All of its rows, with at least these columns."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SystemScan(Scan):
     """A lazy read of a system table."""
 
@@ -154,7 +154,7 @@ class SystemTable(ReadOnly):
         Raises:
             InvalidInputError: a column does not exist, or the condition cannot be understood.
         """
-        base = Reading.scan(self, columns, where, limit, order_by)
+        base = Reading.scan(self, chosen_columns(self.schema, columns), where, limit, order_by)
         for name in base.where.columns() if base.where is not None else ():
             base.schema.field(name)  # also where no row is there to be compared
         return SystemScan(base.context, base.wanted, source=self.source)

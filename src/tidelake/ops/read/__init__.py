@@ -7,6 +7,7 @@ Rows:
     staged              staged rows, as runs that a read merges in
     order               rows in an order, all or the first
     extremes            the least and the greatest value of a column
+    placed              rows with the place where each is stored
 
 Changes:
     changes             rows with their row kinds

@@ -22,10 +22,12 @@ from tidelake.engines.spark.bridge.grants import TableRef
 from tidelake.engines.spark.bridge.tasks import balance
 from tidelake.engines.spark.read.source_rows import read_source_rows
 from tidelake.expr.tree import And, Compare, In, IsNull, Not, Predicate, StartsWith
+from tidelake.ops.read.placed import hidden_among, require_raw
 from tidelake.ops.scan.planner import conjunction
 from tidelake.query import ROWKIND, Scan, Shape, with_request
 from tidelake.spec.types.data_types import DataType, Root
 from tidelake.table import Table
+from tidelake.table.placed import PlacedScan
 
 _OPERATORS: Final[Mapping[type[ds.Filter], str]] = {
     ds.EqualTo: "=",
@@ -69,7 +71,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The splits of the newest snapshot, or of the one that the options name, packed by size."""
-        splits = self._scan(self.ref.open()).splits()
+        scan = self._scan(self.ref.open())
+        splits = scan.splits()
+        require_raw(splits, hidden_among(self.struct.names, scan.schema))
         bins = balance(splits, lambda split: split.size, self.tasks or os.cpu_count() or 1)
         return [InputPartition(each) for each in bins if each]
 
@@ -82,6 +86,8 @@ class TableReader(DataSourceReader):
     def _scan(self, table: Table) -> Scan:
         own = self.struct.names if not self.kinds else [name for name in self.struct.names if name != ROWKIND]
         scan = table.scan(own or table.schema.names[:1], self.where)
+        if self.kinds and isinstance(scan, PlacedScan):
+            scan.refuse_changes()
         return with_request(scan, shape=Shape.AUDIT_LOG) if self.kinds else scan
 
 

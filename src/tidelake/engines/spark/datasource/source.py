@@ -35,11 +35,13 @@ from tidelake.engines.spark.read.source_rows import check_struct, source_struct
 from tidelake.engines.spark.stream.limits import LIMIT_KEYS
 from tidelake.engines.spark.stream.source import StreamSettings, TableStream
 from tidelake.errors import InvalidInputError, NotFoundError, UnsupportedError
+from tidelake.ops.read.placed import hidden_among, hidden_fields
 from tidelake.ops.scan.travel import is_local_time
 from tidelake.options.values import option_text
 from tidelake.query import ROWKIND, Shape, with_request
 from tidelake.spec.layout import table_dir
 from tidelake.table import Table
+from tidelake.table.placed import PlacedScan
 
 NAME: Final = "tidelake"
 STORAGE: Final = "storage."
@@ -170,6 +172,10 @@ class TidelakeSource(DataSource):
         """
         options = self._parse()
         scan = options.open().scan(options.columns)
+        if isinstance(scan, PlacedScan):
+            if options.kinds:
+                scan.refuse_changes()
+            return source_struct(scan.fields)
         return source_struct((with_request(scan, shape=Shape.AUDIT_LOG) if options.kinds else scan).request().fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -180,8 +186,10 @@ class TidelakeSource(DataSource):
         """
         options = self._parse()
         table = options.open()
+        hidden = hidden_fields(hidden_among(schema.names, table.schema), table.schema)
         check_struct(
-            StructType([each for each in schema if not (options.kinds and each.name == ROWKIND)]), table.schema
+            StructType([each for each in schema if not (options.kinds and each.name == ROWKIND)]),
+            replace(table.schema, fields=(*table.schema.fields, *hidden)),
         )
         # If the next query on a frame does not have filters, Spark reuses the reader with those of the last query. So
         # accepting filters is right only for a frame that is used once, and only the user knows that.
@@ -245,6 +253,8 @@ def stream_frame(table: Table, session: SparkSession, options: Mapping[str, obje
     session.dataSource.register(_bind(name, ref))
     parsed = SourceOptions.parse(texts, ref)
     scan = parsed.open_stream().scan(parsed.columns)
+    if isinstance(scan, PlacedScan):
+        scan.refuse_changes()
     struct = source_struct((with_request(scan, shape=Shape.CHANGES) if parsed.kinds else scan).request().fields)
     return session.readStream.format(name).schema(struct).options(**texts).load()
 

@@ -45,7 +45,7 @@ from tidelake.engines.spark.merge.tasks import (
     WriteAppend,
     WriteVersions,
 )
-from tidelake.engines.spark.read.frames import address_of, frame_of
+from tidelake.engines.spark.read.frames import frame_of
 from tidelake.engines.spark.write.batches import KIND
 from tidelake.engines.spark.write.buckets import TASK, add_task_column, arrow_udf
 from tidelake.engines.spark.write.evolve import add_columns
@@ -79,6 +79,7 @@ from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.commit.replan import replan
 from tidelake.ops.define.merge_schema import MergeSchemaOptions
 from tidelake.ops.hooks.committers import open_committer
+from tidelake.ops.read.placed import address_of
 from tidelake.ops.scan.planner import Plan
 from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.write.opening import open_writer

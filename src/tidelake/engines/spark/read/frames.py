@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -25,19 +24,14 @@ from tidelake.engines.spark.bridge.tasks import balance, parallelism
 from tidelake.engines.spark.bridge.types import as_nullable, struct_of, to_spark_batch
 from tidelake.engines.spark.read.native import NativeReader
 from tidelake.errors import InvalidInputError, UnsupportedError
-from tidelake.files.read.data_file import ROW_NUMBER
-from tidelake.ops.read.append import read_data_file
 from tidelake.ops.read.binlog import halves, pack_updates
 from tidelake.ops.read.changes import read_change_rows
-from tidelake.ops.read.rows import read_rows
+from tidelake.ops.read.placed import HIDDEN_COLUMNS, hidden_fields, read_placed_rows, require_raw
 from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split, SplitMode
 from tidelake.ops.scan.topn import SortKey
-from tidelake.query import HIDDEN_COLUMNS, ROWKIND, Scan, Shape, with_request
-from tidelake.spec.data_file import DataFile
-from tidelake.spec.rows.binary_row_decode import decode_rows
-from tidelake.spec.schemas.schema import Schema
-from tidelake.spec.types.data_types import BIGINT, INT, STRING, ElementType, Field, Root, RowType, with_nullable
+from tidelake.query import ROWKIND, Scan, Shape, with_request
+from tidelake.spec.types.data_types import ElementType, Field, Root, with_nullable
 from tidelake.table import Table
 from tidelake.table.system import SystemScan
 
@@ -48,7 +42,6 @@ TASK_BYTES, OPEN_BYTES = 4 << 20, 1 << 18
 """How much a task reads at least, and how many bytes are read in the time that it takes to open a file."""
 BATCH_ROWS_LEAST, BATCH_ROWS_MOST = 1 << 13, 1 << 17
 """Rows of a batch for Spark: with fewer the cost per batch dominates, with more both sides hold too much at once."""
-_PARTITION, _BUCKET, _FILE_PATH, _ROW_INDEX = HIDDEN_COLUMNS
 
 
 def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
@@ -78,10 +71,10 @@ def frame_of(scan: Scan, spark: SparkSession, columns: Sequence[str] | None = No
     limit = None if scan.order or binlog else scan.limit
     request = replace(wanted, columns=inside or scan.columns[:1], limit=limit)
     pairs = binlog and merged
-    struct = as_nullable(struct_of([*fields_of(request, pairs), *_hidden_fields(hidden, scan.schema)]))
+    struct = as_nullable(struct_of([*fields_of(request, pairs), *hidden_fields(hidden, scan.schema)]))
     found = scan.splits()
     splits = whole_buckets(found) if pairs else [one for split in found for one in split_by_file(split)]
-    _require_raw(splits, hidden)
+    require_raw(splits, hidden)
     native = NativeReader(spark, scan, request.columns)
     direct = [] if hidden or merged else native.choose_splits(splits)
     apart = {id(split) for split in direct}
@@ -172,32 +165,6 @@ def _sorted_by(key: SortKey) -> Column:
     return column.desc_nulls_last() if key.descending else column.asc_nulls_first()
 
 
-# ---------------------------------------------------------------------------------------------------- hidden columns
-
-
-def _hidden_fields(hidden: Sequence[str], schema: Schema) -> list[Field]:
-    partition = RowType(fields=tuple(schema.field(name) for name in schema.partition_keys))
-    types = {_PARTITION: partition, _BUCKET: INT, _FILE_PATH: STRING, _ROW_INDEX: BIGINT}
-    return [Field(-1, name, types[name]) for name in hidden]
-
-
-def _require_raw(splits: Iterable[Split], hidden: Sequence[str]) -> None:
-    """Refuse the path and row index of merged rows: such a row may combine rows of several files."""
-    wrong = next((name for name in (_FILE_PATH, _ROW_INDEX) if name in hidden), None)
-    if wrong is not None and not all(split.raw_convertible for split in splits):
-        raise UnsupportedError(
-            "hidden column is available only for rows that need no merge",
-            column=wrong,
-            hint="leave it out, compact the table first, or read only compacted files: scan().read_optimized()",
-        )
-
-
-def address_of(root: str, split: Split, file: DataFile) -> str:
-    """The full address of a file, the same as in the system table `files`."""
-    root = root.rstrip("/")
-    return file.external_path or f"{'file:' if root.startswith('/') else ''}{root}/{split.path_of(file)}"
-
-
 # ------------------------------------------------------------------------------------------------------------- tasks
 
 
@@ -256,7 +223,7 @@ class Bins:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """Read the bins of these numbers."""
         table = self.ref.open()
-        fields = [*fields_of(self.request, self.pairs), *_hidden_fields(self.hidden, table.schema)]
+        fields = [*fields_of(self.request, self.pairs), *hidden_fields(self.hidden, table.schema)]
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in resize_batches(self._rows(table, pickle.loads(self.bins[number]))):
@@ -272,40 +239,8 @@ class Bins:
                 yield from pack_updates(changes, request) if self.pairs else changes
                 continue
             if part.split.raw_convertible:
-                yield from self._raw(table, part.split, request)
-                continue
-            for rows in read_rows(context, [part.split], request):
-                yield self._add_hidden(rows, table, part.split, None) if self.hidden else rows
-
-    def _raw(self, table: Table, split: Split, request: ReadRequest) -> Batches:
-        delivery = replace(request.delivery, stream=True)
-        request = replace(request, positions=_ROW_INDEX in self.hidden, delivery=delivery)
-        for file in split.files:
-            for rows in read_data_file(table.store, split, file, request):
-                yield self._add_hidden(rows, table, split, file) if self.hidden else rows
-
-    def _add_hidden(self, rows: pa.RecordBatch, table: Table, split: Split, file: DataFile | None) -> pa.RecordBatch:
-        count = rows.num_rows
-        columns = {name: rows.column(name) for name in self.request.columns}
-        for name in self.hidden:
-            if name == _PARTITION:
-                columns[name] = _partition(split, table.schema, count)
-            elif name == _BUCKET:
-                columns[name] = pa.repeat(pa.scalar(split.bucket, pa.int32()), count)
-            elif name == _ROW_INDEX:
-                columns[name] = rows.column(ROW_NUMBER)
-            else:
-                assert file is not None
-                columns[name] = pa.repeat(pa.scalar(address_of(table.store.env.io.root, split, file)), count)
-        return pa.RecordBatch.from_pydict(columns)
-
-
-def _partition(split: Split, schema: Schema, count: int) -> pa.Array:
-    if not schema.partition_keys:
-        return pa.Array.from_buffers(pa.struct([]), count, [None])
-    values = decode_rows(pa.array([split.partition], pa.binary()), schema.partition_types)
-    one = pa.StructArray.from_arrays(values, list(schema.partition_keys))
-    return one.take(pa.array(np.zeros(count, np.int64)))
+                request = replace(request, delivery=replace(request.delivery, stream=True))
+            yield from read_placed_rows(context, [part.split], request, self.hidden)
 
 
 def resize_batches(batches: Batches) -> Batches:

@@ -7,6 +7,7 @@ the members of nested values. Batch reads and streams share this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -15,6 +16,7 @@ from tidelake.engines.spark.bridge.types import from_spark, spark_arrow, struct_
 from tidelake.errors import InvalidInputError
 from tidelake.ops.context import TableContext
 from tidelake.ops.read.changes import read_change_rows
+from tidelake.ops.read.placed import hidden_among, hidden_fields, read_placed_rows
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.request import ReadRequest, Shape
 from tidelake.ops.scan.split import Split
@@ -32,8 +34,13 @@ def read_source_rows(
         InvalidInputError: a version is one that the merge engine does not accept.
     """
     target = arrow_schema(struct)
-    read = read_rows if request.shape is Shape.ROWS else read_change_rows
-    fields = [each for each in request.fields if each.name in struct.names]
+    hidden = hidden_among(struct.names, request.schema)
+    if request.shape is Shape.ROWS:
+        read = partial(read_placed_rows, hidden=hidden) if hidden else read_rows
+    else:
+        read = read_change_rows
+    found = (*request.fields, *hidden_fields(hidden, request.schema))
+    fields = [each for each in found if each.name in struct.names]
     for rows in read(context, splits, request):
         batch = to_spark_batch(rows.select([each.name for each in fields]), fields)
         columns = (batch.column(field.name).cast(field.type) for field in target)
