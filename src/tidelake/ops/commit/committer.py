@@ -685,7 +685,7 @@ class Committer:
                 if mine:  # also under the names that were passed in: a rebase may have rewritten the files
                     self._added |= {file.file_name for each in committable.messages for file in each.data.new_files}
             there = outcome.published_before = bool(published.snapshots) or len(mine) < len(parts.done)
-            result = _result(replace(parts, done=mine))
+            result = _result(replace(parts, done=mine)).of_messages(committable.messages)
             if there and not mine:
                 result = replace(result, repeated=True)
             return self._run_hooks((*self._notes(committable, progress, parts), *hooks, *self._hooks), result)
