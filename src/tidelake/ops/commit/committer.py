@@ -764,7 +764,7 @@ class Committer:
                 if mine:  # also under the names that were passed in: a rebase may have rewritten the files
                     self._added |= {file.file_name for each in committable.messages for file in each.data.new_files}
             there = outcome.published_before = bool(published.snapshots) or len(mine) < len(parts.done)
-            result = _result(replace(parts, done=mine))
+            result = _result(replace(parts, done=mine)).of_messages(committable.messages)
             if there and not mine:
                 result = replace(result, repeated=True)
             every = (each for each in self._hooks if committable.is_batch or not each.batch_only)

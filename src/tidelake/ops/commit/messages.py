@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tidelake.notebook import html_card
 from tidelake.spec.data_file import DataFile
@@ -53,6 +53,8 @@ class CommitMessage:
     base_snapshot_id: int | None = None
     assigned_on: str | None = None
     assigned_by: str | None = None
+    compaction_wait_ms: int = field(default=0, compare=False)
+    """How long the writer waited for compactions of the bucket."""
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +111,8 @@ class CommitResult:
     `warnings` describes what failed after the commit was published. `compaction_lost` means that the compacted part
     met a conflict or an error after the written part was published; the next compaction will redo it. `attempts` counts
     every attempt to publish a snapshot, and `conflicts` the plans before the last one that contradicted what other jobs
-    committed in between. `compacted` is what the compactions of this commit read and wrote.
+    committed in between. `compacted` is what the compactions of this commit read and wrote, and `compaction_wait_ms` is
+    how long its writers waited for compactions, summed over buckets.
     """
 
     snapshot_ids: tuple[int, ...] = ()
@@ -122,6 +125,11 @@ class CommitResult:
     warnings: tuple[str, ...] = ()
     conflicts: int = 0
     compacted: Compacted = Compacted()
+    compaction_wait_ms: int = 0
+
+    def of_messages(self, messages: Iterable[CommitMessage]) -> CommitResult:
+        """The same with the time that the writers of these messages waited."""
+        return replace(self, compaction_wait_ms=sum(each.compaction_wait_ms for each in messages))
 
     @property
     def retries(self) -> int:

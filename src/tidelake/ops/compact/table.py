@@ -178,6 +178,7 @@ def add_results(one: CommitResult, other: CommitResult) -> CommitResult:
         attempts=one.attempts + other.attempts,
         conflicts=one.conflicts + other.conflicts,
         compacted=one.compacted + other.compacted,
+        compaction_wait_ms=one.compaction_wait_ms + other.compaction_wait_ms,
         warnings=tuple(dict.fromkeys(one.warnings + other.warnings)),
     )
 

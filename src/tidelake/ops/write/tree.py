@@ -73,6 +73,8 @@ class Tree:
     changelog: list[DataFile] = field(default_factory=list)
     """The changelog files of the written rows."""
     compacted: list[CompactIncrement] = field(default_factory=list)
+    waited_s: float = 0.0
+    """How long this writer waited for compactions of the bucket."""
 
     def __post_init__(self) -> None:
         self.planned_on = self.base_snapshot_id
@@ -131,12 +133,14 @@ class Tree:
         """
         if self.running is None or not (wait or self.running.task.done()):
             return
-        running = self.running
+        running, clock = self.running, self.bucket.store.env.clock
+        started = clock.monotonic()
         try:
             increment = running.task.result()
         except Exception:
             self.running = None
             raise
+        self.waited_s += clock.monotonic() - started
         self.planned_on = min(self.planned_on, running.base_snapshot_id)
         files = self.bucket.merging.files
         self.levels = self.levels.apply(files(increment.before), files(increment.after))
@@ -196,6 +200,7 @@ class Tree:
             ),
             compact=compact,
             base_snapshot_id=self.planned_on,
+            compaction_wait_ms=round(self.waited_s * 1_000),
         )
         remove_files(self.bucket, temporary)
         remove_indexes(self.bucket, find_temporary_indexes(self.compacted))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import tidelake as tl
 from kit.command_line import answer
+from kit.keyed_writers import Deferred
 from kit.small_tables import committer, message, new_table, other_handle
+from tidelake.catalog.filesystem import FileSystemCatalog
+from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError
+from tidelake.io.env import Env
+from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.messages import CommitResult, Committable, Compacted
 from tidelake.ops.commit.replan import replan
 from tidelake.spec.documents.snapshot import snapshot_to_json
 from tidelake.table import Table
+from tidelake.testing import FakeClock, MemoryFileIO
 
 
 def write(table: Table, *names: str) -> CommitResult:
@@ -111,3 +119,30 @@ def test_the_command_prints_metrics(tmp_path: object) -> None:
     tl.connect(str(tmp_path)).create_table("d.t", {"id": "INT"}).write([{"id": 1}])
     (row,) = answer("-w", str(tmp_path), "metrics", "d.t", "--json")
     assert (row["snapshot_id"], row["rows_added"]) == (1, 1)
+
+
+class Slow(Deferred):
+    """What is started takes three seconds as soon as a caller waits for it."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def start(self, fn: Callable[[], Any]) -> Any:
+        def run() -> Any:
+            self.clock.advance(3)
+            return fn()
+
+        return super().start(run)
+
+
+def test_the_time_that_a_writer_waited_for_compactions_is_on_its_result() -> None:
+    clock = FakeClock(1_000)
+    lake = Lake(FileSystemCatalog(Env(MemoryFileIO(), clock, SeededIds(1), Slow(clock))))
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "2"}
+    table = lake.create_table("d.t", {"k": "INT NOT NULL"}, primary_key=["k"], options=options)
+    assert table.write([{"k": 1}]).compaction_wait_ms == 0
+    compacting = table.write([{"k": 2}])
+    assert len(compacting.snapshot_ids) == 2
+    assert 3_000 <= compacting.compaction_wait_ms < 4_000
+    assert compacting.compacted.files_in == 2
