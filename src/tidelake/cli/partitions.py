@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-import tidelake
 from tidelake.cli.place import (
     CommonOptions,
     Proposal,
     confirm_proposal,
     example,
     open_named,
+    pairs,
     pass_common_options,
     with_common_options,
     with_consent,
@@ -93,38 +93,33 @@ def expire_partitions(
         say(str(done))
 
 
-@click.command("mark-done", epilog=example("-w lake mark-done shop.events 'dt=2026-11-15,hour=7'"))
-@click.argument("table")
-@click.argument("partitions")
+@click.command(
+    "mark-done", epilog=example("-w lake mark-done shop.events --partition dt=2026-11-15 --partition hour=7")
+)
+@click.argument("table", required=False)
+@click.option(
+    "--partition", "chosen", multiple=True, required=True, metavar="KEY=VALUE", help="The partition, for each column."
+)
 @with_consent
 @with_common_options
 @pass_common_options
-def mark_done(common: CommonOptions, table: str, partitions: str, plan_only: bool, yes: bool) -> None:
-    """Mark partitions as complete.
+def mark_done(common: CommonOptions, table: str | None, chosen: tuple[str, ...], plan_only: bool, yes: bool) -> None:
+    """Mark a partition as complete.
 
-    PARTITIONS are texts such as 'dt=2026-11-15,hour=7', with ';' between several. The option partition.mark-done-action
-    of the table says how they are marked.
+    The option partition.mark-done-action of the table says how.
     """
     from tidelake.cli.output import print_json, say
-    from tidelake.procedures.arguments import PARTITIONS as PARTITIONS_KIND
     from tidelake.procedures.procedure import with_nulls
 
     handle = open_named(common, table)
-    try:
-        named = PARTITIONS_KIND.read(partitions)
-    except ValueError as cause:
-        raise tidelake.InvalidInputError(
-            "partitions cannot be understood",
-            partitions=partitions[:100],
-            hint="write 'dt=2026-11-15,hour=7', with ';' between several",
-        ) from cause
-    chosen = with_nulls(handle, named)
-    plan = handle.mark_partition_done(chosen, plan_only=True)
+    named = with_nulls(handle, [pairs(chosen, "partition")])
+    plan = handle.mark_partition_done(named, plan_only=True)
     facts = {"table": handle.name, "partitions": list(plan.partitions), "actions": list(plan.actions)}
-    proposal = Proposal(facts, f"marks {plan}")
-    if not confirm_proposal(common, proposal, question="mark them?", plan_only=plan_only, yes=yes):
+    if not confirm_proposal(
+        common, Proposal(facts, f"marks {plan}"), question="mark it?", plan_only=plan_only, yes=yes
+    ):
         return
-    handle.mark_partition_done(chosen)
+    handle.mark_partition_done(named)
     if common.as_json:
         print_json({**facts, "done": True})
     else:

@@ -55,18 +55,18 @@ def test_how_old_partitions_are_is_the_users_choice(
 def test_partitions_are_marked_done_after_a_yes(
     events: tl.Table, where: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = (*where, "mark-done", "shop.events", "dt=2020-01-01,hour=0;dt=__DEFAULT_PARTITION__,hour=3")
+    command = (*where, "mark-done", "shop.events")
+    arguments = (*command, "--partition", "dt=2020-01-01", "--partition", "hour=0")
     marker = Path(events.location) / "dt=2020-01-01" / "hour=0" / "_SUCCESS"
-    assert (
-        "marks 2 partitions (dt=2020-01-01/hour=0; dt=__DEFAULT_PARTITION__/hour=3)"
-        in run(*arguments, typed="n\n").stderr
-    )
+    assert "marks 1 partition (dt=2020-01-01/hour=0) done by" in run(*arguments, typed="n\n").stderr
     assert answer(*arguments, "--plan")["actions"] == ["success-file"]
     assert not marker.exists()
     assert answer(*arguments, "--yes")["done"] is True
     assert marker.exists()
-    assert main_code(capsys, *where, "mark-done", "shop.events", "dt", "--yes")[0] == 1
-    assert main_code(capsys, *where, "mark-done", "shop.events", "dt=2020-01-01", "--yes")[0] == 1
+    null = run(*command, "--partition", "dt=__DEFAULT_PARTITION__", "--partition", "hour=3", "--yes")
+    assert null.stdout == "marked 1 partition (dt=__DEFAULT_PARTITION__/hour=3) done by success-file\n"
+    assert main_code(capsys, *command, "--partition", "dt", "--yes")[0] == 1
+    assert main_code(capsys, *command, "--partition", "dt=2020-01-01", "--yes")[0] == 1
 
 
 def test_many_partitions_are_listed_before_the_question(events: tl.Table, where: tuple[str, str]) -> None:

@@ -20,8 +20,8 @@ def server() -> Iterator[ReportServer]:
         yield made
 
 
-def table_with(*days: str | None, **options: str) -> Table:
-    table = new_table(**options)
+def table_with(*days: str | None, keyed: bool = False, **options: str) -> Table:
+    table = new_table(keyed=keyed, **options)
     for number, day in enumerate(days):
         table.write([{"id": number, "dt": day, "v": "v"}])
     return table
@@ -119,11 +119,11 @@ def test_a_report_that_is_not_accepted_is_an_error_and_after_a_commit_a_warning(
 
 
 def test_a_batch_job_marks_what_it_wrote_and_not_what_it_dropped_or_compacted() -> None:
-    table = table_with("a", "b", "c", partition__end_input_to_done="false")
+    table = table_with(*"abcabc", keyed=True, write_only="true")
     table.alter(set_options={"partition.end-input-to-done": "true"})
     table = table.reload()
     table.drop_partitions("dt = 'a'")
-    table.compact(full=True)
+    assert table.compact(full=True).files
     table.write([{"id": 9, "dt": "c", "v": "v"}], commit_user="job", identifier=1)
     assert not any(marked(table, day) for day in "abc")
     table.write([{"id": 9, "dt": "b", "v": "v"}], mode="overwrite-dynamic")
