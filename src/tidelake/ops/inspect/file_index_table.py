@@ -55,7 +55,7 @@ def file_indexes_table(context: TableContext, snapshot: Snapshot | None) -> pa.T
     places = list(zip(rows, addresses.to_pylist(), strict=True))
     beside = [place for place in places if place[0]["embedded_index"] is None]
     read = iter(context.store.env.executor.map(partial(_read_container, context), beside))
-    found = [next(read) if row["embedded_index"] is None else _embedded(row, address) for row, address in places]
+    found = [next(read) if row["embedded_index"] is None else _parse_embedded(row, address) for row, address in places]
     # One row per index: the columns of a file are repeated for each of them.
     repeated = pa.array([number for number, each in enumerate(found) for _ in each.entries], pa.int64())
     listed = [(container, entry) for container in found for entry in container.entries]
@@ -89,7 +89,7 @@ def _has_index(entries: pa.Table) -> pa.BooleanArray:
     return pc.or_(beside, pc.is_valid(entries.column("embedded_index").combine_chunks()))
 
 
-def _embedded(row: dict[str, Any], address: str) -> _Container:
+def _parse_embedded(row: dict[str, Any], address: str) -> _Container:
     data: bytes = row["embedded_index"]
     return _Container(parse_head(data, path=address), "EMBEDDED", None, len(data))
 
