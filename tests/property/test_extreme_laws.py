@@ -16,7 +16,7 @@ from tidelake.io.ids import SeededIds
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 COLUMNS = {
     "id": "INT NOT NULL",
     "p": "STRING NOT NULL",

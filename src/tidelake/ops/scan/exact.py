@@ -87,8 +87,20 @@ def metadata_columns(
 ) -> tuple[list[str], list[str]]:
     """The columns whose minimum, and those whose maximum, metadata answers without reading rows."""
     ordered = [name for name in columns if is_comparable(schema.field(name).type)]
-    low, high = (plan_extremes(store, splits, schema, ordered, greatest=greatest) for greatest in (False, True))
-    return [name for name in ordered if low[name].is_exact], [name for name in ordered if high[name].is_exact]
+    valued = [name for name in ordered if name not in schema.partition_keys]
+    by_file = _file_ends(store, splits, schema, valued)
+    files = _stored_files(splits)
+    settled = all(_has_rows_as_stored(split) for split in splits)
+
+    def is_exact(name: str, *, greatest: bool) -> bool:
+        if name in schema.partition_keys:
+            return _partition_ends(splits, schema, name).is_exact
+        found = by_file[name]
+        certain = _are_certain(files, schema.field(name).type, found, greatest=greatest)
+        return settled and bool((certain | found.empty).all())
+
+    low, high = ([name for name in ordered if is_exact(name, greatest=greatest)] for greatest in (False, True))
+    return low, high
 
 
 # ------------------------------------------------------------------------------------------------ partitions
@@ -204,17 +216,33 @@ def _join(parts: Sequence[_Ends], order: pa.Array, dtype: pa.DataType) -> _Ends:
 def _column_ends(splits: Sequence[Split], dtype: DataType, ends: _Ends, *, greatest: bool) -> Values:
     stored = _stored_files(splits)
     bounds = ends.high if greatest else ends.low
-    is_known = bounds.is_valid().to_numpy(zero_copy_only=False)
-    if dtype.root in _FLOATS:
-        is_known = is_known & ~pc.fill_null(pc.is_nan(bounds), False).to_numpy(zero_copy_only=False) & (not greatest)
-    certain = is_known & ends.same_type & (dtype.root not in _CUT)
-    certain &= np.array([file.file_name not in split.vectors for split, file in stored], dtype=bool)
-    if dtype.root in _TIMESTAMPS:
-        certain &= np.array([format_of(file.file_name) != "orc" for _, file in stored], dtype=bool)
+    is_known = _are_known(dtype, bounds, greatest=greatest)
+    certain = _are_certain(stored, dtype, ends, greatest=greatest)
     unread = [
-        Unread(split.with_files((file,)), bounds.slice(number, int(is_known[number])))
-        for number, (split, file) in enumerate(stored)
-        if not (certain[number] or ends.empty[number])
+        Unread(stored[number][0].with_files((stored[number][1],)), bounds.slice(number, int(is_known[number])))
+        for number in np.flatnonzero(~(certain | ends.empty)).tolist()
     ]
     unread += [Unread(split, bounds.slice(0, 0)) for split in splits if not _has_rows_as_stored(split)]
     return Values(bounds.filter(pa.array(certain & ~ends.empty)), tuple(unread))
+
+
+def _are_known(dtype: DataType, bounds: pa.Array, *, greatest: bool) -> np.ndarray:
+    """Which files have a bound that no value is beyond."""
+    known: np.ndarray = bounds.is_valid().to_numpy(zero_copy_only=False)
+    if dtype.root in _FLOATS:
+        is_nan = pc.fill_null(pc.is_nan(bounds), False).to_numpy(zero_copy_only=False)
+        known = known & ~is_nan & (not greatest)
+    return known
+
+
+def _are_certain(
+    files: Sequence[tuple[Split, DataFile]], dtype: DataType, ends: _Ends, *, greatest: bool
+) -> np.ndarray:
+    """Which files have a bound that is the value of a live row."""
+    if dtype.root in _CUT:
+        return np.zeros(len(files), bool)
+    certain: np.ndarray = _are_known(dtype, ends.high if greatest else ends.low, greatest=greatest) & ends.same_type
+    certain &= np.array([file.file_name not in split.vectors for split, file in files], dtype=bool)
+    if dtype.root in _TIMESTAMPS:
+        certain &= np.array([format_of(file.file_name) != "orc" for _, file in files], dtype=bool)
+    return certain
