@@ -22,7 +22,9 @@ from kit.report_server import report_server
 from tidelake.errors import TidelakeError
 from tidelake.ops.maintain.partition_expiry import PartitionExpiryPlan, PartitionExpiryResult
 from tidelake.spec.documents.success import success_from_json
+from tidelake.spec.rows.binary_row_scalar import encode_row
 from tidelake.spec.rows.partition_time import TimeExtractor
+from tidelake.spec.types.data_types import STRING
 
 pytestmark = pytest.mark.oracle
 
@@ -36,11 +38,17 @@ class Pair:
     """Two copies of a table that Java filled: `theirs` for Java to work on, `ours` for tidelake."""
 
     def __init__(
-        self, folder: Path, rows: Sequence[tuple[Any, ...]], *, by: Sequence[str] = ("dt",), **options: str
+        self,
+        folder: Path,
+        rows: Sequence[tuple[Any, ...]],
+        *,
+        by: Sequence[str] = ("dt",),
+        keys: Sequence[str] = (),
+        **options: str,
     ) -> None:
         self.folder = folder
         given = {**PLAIN, **{key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}}
-        made = oracle.Catalog(folder / "theirs").create_table("d.t", FIELDS, (), by, given)
+        made = oracle.Catalog(folder / "theirs").create_table("d.t", FIELDS, keys, by, given)
         for row in rows:
             made.write([row])
         shutil.copytree(folder / "theirs", folder / "ours")
@@ -193,6 +201,25 @@ def test_dates_are_numbers_of_days_and_never_expire_by_their_values(jvm: None, t
     plan = tl.connect(str(tmp_path / "theirs")).table("d.t").expire_partitions(plan_only=True)
     assert isinstance(plan, PartitionExpiryPlan)
     assert (plan.partitions, plan.timeless) == ((), ("dt=18262",))
+
+
+def test_a_job_with_late_rows_hears_of_both_that_their_partition_expired(jvm: None, tmp_path: Path) -> None:
+    pair = Pair(tmp_path, ROWS[:1] * 2, keys=("dt", "id"), bucket="1", partition__expiration_time="30 d")
+    options = {"write-only": False, "num-sorted-run.compaction-trigger": 2}
+    with pair.theirs.writer(user="late", options=options) as late:
+        late.compact(full=True)
+        messages = late.java.prepareCommit(True, 1)
+        ours = pair.ours.with_options(options).new_write("late")
+        ours.compact(encode_row([OLD], [STRING]), 0, full=True)
+        prepared = ours.prepare_commit(1)
+        assert [bool(each.compact.before) for each in prepared] == [True]
+        pair.expire()
+        with pytest.raises(Exception, match="expired partitions"):
+            late.committer.commit(1, messages)
+        # Both publish the part that wrote nothing; where Java then fails, ours leaves the compaction out and says so.
+        (warning,) = pair.ours.new_commit("late").commit(prepared, identifier=1).warnings
+    assert "rows were written to partitions that have expired" in warning
+    assert pair.compare() == []
 
 
 # ------------------------------------------------------------------------------------------------ times

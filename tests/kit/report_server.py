@@ -1,4 +1,4 @@
-"""A small HTTP server on the loopback that notes what is posted to it and answers as it was told."""
+"""A small HTTP server on the loopback that notes what is posted to it and gives the answer that a test sets."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def run_partition_expiry(
         left = replace(newest, partitions=tuple(each for each in newest.partitions if each.row in wanted - done.keys()))
         for batch in left.batches():
             chosen = PartitionSet(frozenset(each.row for each in batch), types)
-            results.append(drop(chosen, _guards(context.store, chosen, left)))
+            results.append(drop(chosen, _make_guards(context.store, chosen, left)))
             done.update((each.row, each) for each in batch)
 
     failed = False
@@ -215,7 +215,7 @@ def run_partition_expiry(
     )
 
 
-def _guards(store: TableStore, chosen: PartitionSet, plan: PartitionExpiryPlan) -> tuple[Guard, ...]:
+def _make_guards(store: TableStore, chosen: PartitionSet, plan: PartitionExpiryPlan) -> tuple[Guard, ...]:
     if plan.strategy is Strategy.VALUES_TIME or plan.snapshot_id is None:
         return ()
     return (_PartitionsIdle(store, chosen, plan.snapshot_id),)

@@ -1,4 +1,4 @@
-"""Partition expiry: what is too old, when commits look for it, and what other jobs may do meanwhile."""
+"""Partition expiry: what is too old, when commits look for it, and what other jobs may do in between."""
 
 from __future__ import annotations
 
