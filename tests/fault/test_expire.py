@@ -244,7 +244,7 @@ def test_a_tag_made_while_an_expiry_runs_is_whole_or_refused(number: int) -> Non
     assert ("meanwhile" in table.tags()) == bool(told)
 
 
-@pytest.mark.parametrize("number", range(1, 62, 2))
+@pytest.mark.parametrize("number", range(1, 62, 4))
 def test_a_tag_that_is_replaced_while_an_expiry_runs_is_whole_before_or_after(number: int) -> None:
     """At every operation of the expiry another job gives a tag to a snapshot that is about to go."""
     inner = memory_with(start("expire"))

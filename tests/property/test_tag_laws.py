@@ -71,14 +71,14 @@ foreign = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(schedules(), histories(), foreign)
 def test_a_second_plan_finds_nothing_to_do(schedule: TagSchedule, past: list[Snapshot], tags: dict[str, int]) -> None:
     left = carry_out(tags, plan_automatic_tags(schedule, tags, past))
     assert plan_automatic_tags(schedule, left, past).is_empty
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(schedules(), histories())
 def test_looking_after_each_snapshot_or_once_at_the_end_makes_the_same_tags(
     schedule: TagSchedule, past: list[Snapshot]
@@ -89,7 +89,7 @@ def test_looking_after_each_snapshot_or_once_at_the_end_makes_the_same_tags(
     assert tags == carry_out({}, plan_automatic_tags(schedule, {}, past))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(schedules(), histories(), st.none() | st.integers(1, 3))
 def test_a_tag_stands_for_a_period_that_was_over_and_a_snapshot_has_one(
     schedule: TagSchedule, past: list[Snapshot], limit: int | None
