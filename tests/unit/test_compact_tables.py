@@ -36,7 +36,7 @@ def test_chosen_tables_are_compacted_with_the_options_of_the_call(lake: tl.Lake)
     seen: list[tuple[str, int, int]] = []
     done = lake.compact("shop", excluding=".*users", full=True, progress=lambda *at: seen.append(at))
     assert seen == [("shop.orders", 1, 2), ("shop.orders_old", 2, 2)]
-    assert not done.failed
+    assert not done.failures
     assert str(done) == "2 tables"
     assert [lake.table(name).files().num_rows for name in ("shop.orders", "shop.users")] == [1, 3]
     lake.compact(tables="shop.users")
@@ -50,8 +50,8 @@ def test_a_table_that_fails_does_not_stop_the_others(lake: tl.Lake) -> None:
     name = table.files().column("file_name")[0].as_py()
     table.store.env.io.delete(f"bucket-0/{name}")
     done = lake.compact(full=True)
-    assert [each.table for each in done.failed] == ["shop.orders"]
-    assert isinstance(done.failed[0].error, FormatError)
+    assert [each.table for each in done.failures] == ["shop.orders"]
+    assert isinstance(done.failures[0].error, FormatError)
     assert str(done) == "4 tables, 1 failed"
     assert lake.table("web.orders").files().num_rows == 1
 

@@ -4,7 +4,6 @@ Modules:
     lake          what `tl.connect` returns: the databases and tables of a catalog
     protocol      what a lake needs from a catalog
     filesystem    the catalog of a folder: databases and tables are folders
-    upkeep        compact and repair several tables
     names         parses `database.table$branch_name$view`
     engine_port   what a lake needs from an engine such as Spark
 """

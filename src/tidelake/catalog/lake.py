@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from tidelake.catalog.names import check_plain_name, parse_name, split_name, table_exists
 from tidelake.catalog.protocol import Catalog
-from tidelake.catalog.upkeep import CompactedTables, choose_tables, compact_tables, repair_tables
 from tidelake.engine import engine
 from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.tree import Predicate
@@ -29,6 +28,7 @@ from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schemas.schema import Schema, new_schema
 from tidelake.table import Table
 from tidelake.table.naming import column_types
+from tidelake.table.several import CompactedTables, choose_tables, compact_tables, repair_tables
 from tidelake.table.views import view_of
 
 if TYPE_CHECKING:

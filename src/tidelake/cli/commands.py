@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import tidelake
-from tidelake.cli import calling, compacting, following, looking, maintenance, refs, system, writing
+from tidelake.cli import calling, compacting, following, looking, maintenance, refs, system, upkeep, writing
 from tidelake.cli.place import CommonOptions, InOrder, example, location, pass_common_options, with_common_options
 
 
@@ -65,6 +65,7 @@ for _each in (
     compacting.compact,
     compacting.keep_compacted,
     compacting.rescale,
+    *upkeep.COMMANDS,
     maintenance.expire,
     maintenance.orphans,
     maintenance.rollback,

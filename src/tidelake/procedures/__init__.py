@@ -8,6 +8,7 @@ Modules:
     arguments    the kinds of arguments, and how texts and values are parsed
     compacting   compact, compact_manifest, materialize_deletion_vectors, rescale
     expiring     expire_snapshots, expire_tags, remove_orphan_files
+    files        purge_files, remove_unexisting_files, copy, repair, compact_database
     references   tags, branches, consumers and rollback
     refused      what Paimon has and is not supported here
 """

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.options import nearest
-from tidelake.procedures import compacting, expiring, references, refused
+from tidelake.procedures import compacting, expiring, files, references, refused
 from tidelake.procedures.arguments import bind
 from tidelake.procedures.procedure import Preview, Procedure, Tables
 from tidelake.procedures.refused import make_refusal
@@ -31,7 +31,7 @@ def _by_name(listed: Iterable[Procedure]) -> Mapping[str, Procedure]:
 
 
 PROCEDURES: Final = _by_name(
-    [*compacting.PROCEDURES, *expiring.PROCEDURES, *references.PROCEDURES, *refused.PROCEDURES]
+    [*compacting.PROCEDURES, *expiring.PROCEDURES, *files.PROCEDURES, *references.PROCEDURES, *refused.PROCEDURES]
 )
 """Every procedure by its name, in order of the names, those included whose calls are refused."""
 

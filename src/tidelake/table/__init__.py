@@ -6,6 +6,7 @@ Modules:
     reading       scans and their shorthands, changes, follow
     writing       write, delete, update, merge, compact, rescale
     upkeep        deletion vectors, manifests, missing files, purging
+    several       compact and repair several tables
     maintenance   dedicated compaction, expiry, rollback, orphans
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`

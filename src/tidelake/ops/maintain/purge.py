@@ -58,11 +58,11 @@ class PurgePlan:
         counts = [
             pluralize(self.rows, "row"),
             f"all {pluralize(len(self.snapshot_ids), 'snapshot')}",
-            *(pluralize(len(each), name) for each, name in self._named() if each),
+            *(pluralize(len(each), name) for each, name in self._groups() if each),
         ]
         return f"{', '.join(counts[:-1])} and {counts[-1]}"
 
-    def _named(self) -> tuple[tuple[tuple[object, ...], str], ...]:
+    def _groups(self) -> tuple[tuple[tuple[object, ...], str], ...]:
         return (
             (self.changelog_ids, "changelog"),
             (self.tags, "tag"),

@@ -65,7 +65,7 @@ def test_a_null_comes_before_every_value() -> None:
 
 
 def test_small_neighbours_are_joined_and_a_lone_one_is_left() -> None:
-    a, b, c = meta("a", "a", 60), meta("b", "b", 30), meta("c", "c", 100)
+    a, b, c = meta("a", "a", 20), meta("b", "b", 24), meta("c", "c", 25)
     assert planned(c, a, b) == (((a, b),), ())
     assert planned(a, c) == ((), ())
 
