@@ -253,14 +253,15 @@ def _write_sorted(
     """Write sorted entries as manifests that begin where a partition begins, as far as possible."""
     written: list[ManifestMeta] = []
     bytes_per_row = sum(meta.file_size for meta in metas) / sum(meta.num_entries for meta in metas)
-    first = 0
-    while first < len(indices):
-        count = max(1, int(store.target_bytes * _FULL_SHARE / bytes_per_row))
-        end = _find_cut(starts, first, count, len(indices))
-        made = _write_rows(store, names, metas, indices[first:end], schema_id=schema_id)
-        bytes_per_row = sum(meta.file_size for meta in made) / (end - first)
-        written += made
-        first = end
+    for begin, entries in _read_passes(store, metas, indices):
+        own, first = starts - begin, 0
+        while first < entries.num_rows:
+            count = max(1, int(store.target_bytes * _FULL_SHARE / bytes_per_row))
+            end = _find_cut(own, first, count, entries.num_rows)
+            made = store.write_entries(names, entries.slice(first, end - first), schema_id=schema_id)
+            bytes_per_row = sum(meta.file_size for meta in made) / (end - first)
+            written += made
+            first = end
     return written
 
 
@@ -270,7 +271,7 @@ def _find_cut(starts: _Ints, first: int, count: int, total: int) -> int:
         return total
     place = int(np.searchsorted(starts, first + (count + 1) // 2))
     cut = int(starts[place]) if place < len(starts) else total
-    return min(cut, first + count)
+    return min(cut, first + count, total)
 
 
 def _write_rows(
@@ -278,13 +279,19 @@ def _write_rows(
 ) -> list[ManifestMeta]:
     """Write these rows of manifests, which are numbered through all of them, in this order."""
     written: list[ManifestMeta] = []
+    for _, entries in _read_passes(store, metas, rows):
+        written += store.write_entries(names, entries, schema_id=schema_id)
+    return written
+
+
+def _read_passes(store: ManifestStore, metas: Sequence[ManifestMeta], rows: _Ints) -> Iterator[tuple[int, pa.Table]]:
+    """These rows of manifests in this order, a bounded number at a time, each time with the number of the first."""
     starts = np.cumsum([0, *(meta.num_entries for meta in metas)])
     for first in range(0, len(rows), PASS_ROWS):
         wanted = rows[first : first + PASS_ROWS]
         entries = pa.concat_tables(_read_rows(store, metas, starts, np.sort(wanted)))
         places = np.argsort(np.argsort(wanted, kind="stable"), kind="stable")
-        written += store.write_entries(names, entries.take(pa.array(places)), schema_id=schema_id)
-    return written
+        yield first, entries.take(pa.array(places)).combine_chunks()
 
 
 def _read_rows(store: ManifestStore, metas: Sequence[ManifestMeta], starts: _Ints, rows: _Ints) -> Iterator[pa.Table]:
