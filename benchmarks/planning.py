@@ -1,17 +1,24 @@
-"""Plan a table of 100,000 files with a partition filter, cold: a fresh handle each time, nothing remembered."""
+"""Plan a table of 100,000 files with a partition filter, cold: a fresh handle each time, nothing remembered.
+
+Also how little of the manifests such a plan reads once they are sorted.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import tidelake as tl
 from benchmarks.lakes import fill, make_table
 from benchmarks.peers import Peer
 from benchmarks.timing import Result, interleaved, result
+from tidelake.ops.scan.partitions import PartitionPredicate
+from tidelake.ops.scan.plan import data_manifests
 from tidelake.spec.data_file import data_files
+from tidelake.table import Table
 
 FILES, COMMITS, DAYS = 100_000, 100, 100
 DAY = "d00042"
@@ -39,7 +46,33 @@ def run(peer: Peer | None, repeat: int = 7) -> list[Result]:
             else:
                 results += _against(peer, work, folder, bar, repeat)
             results.append(_memory(folder, shape))
+    results.append(_sorted_manifests())
     return results
+
+
+def _sorted_manifests() -> Result:
+    """Sort the manifests of scattered files, and measure how many bytes of them a plan of one day needs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        options = {"manifest.target-file-size": "256 kb", "manifest.merge-min-count": "1000000"}
+        fill(make_table(folder, options=options), files=FILES, commits=COMMITS, days=DAYS, scattered=True)
+        table = tl.connect(folder).table("bench.t")
+        before = _manifest_share(table)
+        started = time.perf_counter()
+        table.compact_manifests(sort=True)
+        seconds = time.perf_counter() - started
+        share = _manifest_share(table)
+        assert plan(folder) == FILES // DAYS
+    note = f"one day needs {share:.1%} of the manifest bytes, before {before:.0%}"
+    return Result(f"sort the manifests of {FILES:,} files", seconds, "-", None, None, "< 5 %", share < 0.05, note)
+
+
+def _manifest_share(table: Table) -> float:
+    """The share of the manifest bytes that a plan of one day reads."""
+    metas = data_manifests(table.store.manifests, table.latest_snapshot())
+    schema = table.schema
+    chosen = PartitionPredicate(tl.col("dt") == DAY, tuple(schema.partition_keys), tuple(schema.partition_types))
+    return sum(each.file_size for each in chosen.prune(metas)) / sum(each.file_size for each in metas)
 
 
 def _against(peer: Peer, work: str, folder: Path, bar: float, repeat: int) -> list[Result]:

@@ -86,6 +86,8 @@ RETURNED = (
     "tidelake.ops.compact.table.CompactionPlan",
     "tidelake.ops.compact.dedicated.Round",
     "tidelake.ops.compact.dedicated.CompactionSummary",
+    "tidelake.table.several.CompactedTables",
+    "tidelake.table.several.CompactedTable",
     "tidelake.table.merge_builder.Merge",
     "tidelake.ops.change.merge.MergeResult",
     "tidelake.ops.change.merge.MergePlan",

@@ -176,3 +176,86 @@ def test_both_refuse_to_sort_by_a_column_that_is_not_a_partition_column(jvm: Non
         compact_in_java(pair.theirs, wrong)
     with pytest.raises(tl.InvalidInputError, match="partition columns only"):
         pair.ours.compact_manifests(sort=True, sort_field="v")
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def dynamic(catalog: oracle.Catalog) -> None:
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "5"}
+    table = catalog.create_table("d.t", FIELDS, ["dt", "id"], ["dt"], options)
+    table.write([(i, f"d{i % 2}", i) for i in range(20)])
+    table.write([(4, "d0", -4), ("-D", (5, "d1", 5))])
+
+
+@pytest.mark.parametrize("make", [append_with_vectors, keyed_with_vectors, dynamic])
+def test_paimon_reads_a_copy_and_goes_on_with_it(
+    jvm: None, tmp_path: Path, make: Callable[[oracle.Catalog], None]
+) -> None:
+    catalog = oracle.Catalog(tmp_path)
+    make(catalog)
+    before = rows_of(catalog.table("d.t"))
+    lake = tl.connect(str(tmp_path))
+    lake.copy_table("d.t", "e.copy")
+    lake.copy_table("d.t", "e.part", where="dt = 'd1'")
+    lake.drop_table("d.t")
+    copy = oracle.Catalog(tmp_path).table("e.copy")
+    assert rows_of(copy) == before
+    assert rows_of(oracle.Catalog(tmp_path).table("e.part")) == [each for each in before if "'d1'" in each]
+    copy.write([(4, "d0", 44), (9_000, "d1", 1)])
+    assert sorted(repr(row) for row in lake.table("e.copy").to_arrow().to_pylist()) == rows_of(copy)
+    assert lake.table("e.copy").to_arrow(where="id = 9000").num_rows == 1
+    assert lake.table("e.copy").check(deep=True).ok
+
+
+def test_paimon_misses_the_same_files_and_reads_the_rest_once_they_are_dropped(jvm: None, tmp_path: Path) -> None:
+    pair = Pair(tmp_path, append_with_vectors)
+    split = pair.ours.scan(where="dt = 'd1'").splits()[0]
+    lost = split.files[0]
+    for side in ("ours", "theirs"):
+        (pair.folder / side / "d.db/t" / split.bucket_path / lost.file_name).unlink()
+    table = pair.ours_in_java.load()
+    found = oracle.java("operation.ListUnexistingFiles")(table)
+    partitions = list(table.newScan().listPartitions())
+
+    def missing() -> list[str]:
+        lists = [found.list(each) for each in partitions]
+        return sorted(str(path).rpartition("/")[2] for each in lists for files in each.values() for path in files)
+
+    assert missing() == [lost.file_name]
+    plan = pair.ours.remove_unexisting_files(plan_only=True)
+    assert [path.rpartition("/")[2] for path in plan.paths] == missing()
+    pair.ours.remove_unexisting_files()
+    kept = len(rows_of(pair.ours_in_java))
+    assert kept == pair.ours.count()
+    assert pair.ours_in_java.snapshots()[-1]["commitKind"] == "OVERWRITE"
+    pair.ours_in_java.write([(100, "d1", 1)])
+    assert pair.ours.count() == kept + 1
+
+
+def test_both_purge_a_table_to_the_same(jvm: None, tmp_path: Path) -> None:
+    def make(catalog: oracle.Catalog) -> None:
+        table = catalog.create_table("d.t", FIELDS, ["dt", "id"], ["dt"], {"bucket": "1", "write-only": "true"})
+        for number in range(4):
+            table.write([(i, f"d{i % 2}", number) for i in range(6)])
+        table.create_tag("t", 2)
+        table.create_branch("b", "t")
+        table.set_consumer("c", 2)
+
+    pair = Pair(tmp_path, make)
+    pair.theirs.load().purgeFiles()
+    pair.ours.purge_files()
+    left = []
+    for side in ("ours", "theirs"):
+        root = pair.folder / side / "d.db/t"
+        files = [each for each in root.rglob("*") if each.is_file() and not each.name.endswith(".crc")]
+        documents = {"snapshot", "schema", "tag", "branch", "consumer", "changelog"}
+        names = sorted(
+            each.name for each in files if each.parent.name in documents and each.name not in ("EARLIEST", "LATEST")
+        )
+        left.append((names, sum(each.suffix == ".parquet" for each in files)))
+    assert left[0] == left[1] == (["schema-0", "snapshot-5"], 0)
+    assert rows_of(pair.ours_in_java) == rows_of(pair.theirs) == []
+    pair.ours_in_java.write([(1, "d1", 1)])
+    assert pair.ours.count() == 1
+    assert pair.ours.check(deep=True).ok

@@ -137,6 +137,15 @@ def attempt(io: FileIO, step: Step, *, seed: int = FIRST) -> Literal["acked"] | 
     return "acked"
 
 
+def attempt_verb(act: Callable[[], object]) -> Literal["acked"] | Crash | TidelakeError:
+    """Run a verb and return how it ended."""
+    try:
+        act()
+    except (Crash, TidelakeError) as failure:
+        return failure
+    return "acked"
+
+
 def look_and_replay(io: FileIO, number: int, where: str, *, acked: bool, to_the_end: bool = False) -> None:
     """Assert that a new process finds all of a step or none of it, and that a replay loses and doubles nothing."""
     models = clean_run()[1]

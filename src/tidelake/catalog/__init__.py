@@ -5,7 +5,6 @@ Modules:
     protocol      what a lake needs from a catalog
     filesystem    the catalog of a folder: databases and tables are folders
     global_tables   the system tables of a lake, in the database `sys`
-    upkeep        compact and repair several tables
     names         parses `database.table$branch_name$view`
     engine_port   what a lake needs from an engine such as Spark
 """

@@ -15,7 +15,6 @@ from tidelake.catalog.global_tables import (
 )
 from tidelake.catalog.names import check_plain_name, parse_name, split_name, table_exists
 from tidelake.catalog.protocol import Catalog
-from tidelake.catalog.upkeep import CompactedTables, choose_tables, compact_tables, repair_tables
 from tidelake.engine import engine
 from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.expr.tree import Predicate
@@ -34,6 +33,7 @@ from tidelake.spec.names import MAIN_BRANCH
 from tidelake.spec.schemas.schema import Schema, new_schema
 from tidelake.table import Table
 from tidelake.table.naming import column_types
+from tidelake.table.several import CompactedTables, choose_tables, compact_tables, repair_tables
 from tidelake.table.system import system_table_of
 from tidelake.table.views import VIEWS, view_of
 

@@ -10,6 +10,7 @@ Commands:
     following     show what was committed and what changed
     writing       write, delete and update rows
     compacting    compact and rescale
+    upkeep        vectors, manifests, missing files, purge, copy, repair
     maintenance   expire, remove orphans, roll back, analyze, check
     partitions    expire partitions, mark them done
     refs          tags, branches and consumers

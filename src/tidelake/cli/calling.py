@@ -22,6 +22,8 @@ from tidelake.cli.place import (
 )
 
 if TYPE_CHECKING:
+    from tidelake.ops.commit.messages import CommitResult
+    from tidelake.ops.maintain.copy_files import CopyPlan
     from tidelake.table import Table
 
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -36,8 +38,16 @@ class _Tables:
     def table(self, name: str) -> Table:
         return open_named(self.common, None if self.common.table_path else name)
 
+    def databases(self) -> list[str]:
+        return open_lake(self.common).databases()
+
     def tables(self, database: str) -> list[str]:
         return open_lake(self.common).tables(database)
+
+    def copy_table(
+        self, source: str, target: str, where: str | None = None, *, plan_only: bool = False
+    ) -> CopyPlan | CommitResult:
+        return open_lake(self.common).copy_table(source, target, where, plan_only=plan_only)
 
 
 @click.command(epilog=example("-w lake call create_tag table=shop.users tag=monthly"))
@@ -58,10 +68,11 @@ def call(common: CommonOptions, procedure: str | None, words: tuple[str, ...], p
     if procedure is None:
         show_table(list_procedures(), title="procedures", as_json=common.as_json, wraps=True)
         return
-    name = find_procedure(procedure).name
+    found = find_procedure(procedure)
+    name = found.name
     positional, named = _split_words(name, words)
-    if common.table_path:
-        # Every procedure takes the table first; this one has no name in a lake, so its path stands for it.
+    if common.table_path and found.arguments[0].name == "table":
+        # The table has no name in a lake, so its path stands for it.
         positional = [common.table_path, *positional]
     tables = _Tables(common)
     preview = preview_call(tables, name, positional, named)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import tidelake
-from tidelake.cli import calling, compacting, following, looking, maintenance, partitions, refs, system, writing
+from tidelake.cli import calling, compacting, following, looking, maintenance, partitions, refs, system, upkeep, writing
 from tidelake.cli.place import (
     CommonOptions,
     InOrder,
@@ -82,6 +82,7 @@ for _each in (
     compacting.compact,
     compacting.keep_compacted,
     compacting.rescale,
+    *upkeep.COMMANDS,
     maintenance.expire,
     partitions.expire_partitions,
     partitions.mark_done,

@@ -56,7 +56,7 @@ def compact(
     from tidelake.ops.compact.table import CompactionPlan
 
     handle = open_named(common, table)
-    partitions = _partitions(handle, chosen)
+    partitions = partitions_of(handle, chosen)
     plan = handle.compact(full, where, partitions=partitions, buckets=buckets, partition_idle_time=idle, plan_only=True)
     assert isinstance(plan, CompactionPlan)
     if common.as_json and yes and not plan_only and not plan.rewrites:
@@ -81,7 +81,7 @@ def compact(
     show_result(result, as_json=common.as_json)
 
 
-def _partitions(handle: Table, chosen: tuple[str, ...]) -> list[dict[str, object]] | None:
+def partitions_of(handle: Table, chosen: tuple[str, ...]) -> list[dict[str, object]] | None:
     """The partition that the options name.
 
     Raises:
@@ -178,7 +178,7 @@ def rescale(
     from tidelake.ops.write.rescale import RescalePlan
 
     handle = open_named(common, table)
-    partitions = _partitions(handle, chosen)
+    partitions = partitions_of(handle, chosen)
     plan = handle.rescale(buckets, where, partitions=partitions, plan_only=True)
     assert isinstance(plan, RescalePlan)
     facts = {"partitions": len(plan.partitions), "buckets": plan.bucket_num, "files": plan.files, "bytes": plan.size}

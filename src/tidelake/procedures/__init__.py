@@ -9,6 +9,7 @@ Modules:
     compacting   compact, compact_manifest, materialize_deletion_vectors, rescale
     expiring     expire_snapshots, expire_tags, remove_orphan_files
     partitions   expire_partitions, mark_partition_done
+    files        purge_files, remove_unexisting_files, copy, repair, compact_database
     references   tags, branches, consumers and rollback
     refused      what Paimon has and is not supported here
 """

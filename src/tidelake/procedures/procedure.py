@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from tidelake.errors import InvalidInputError, UnsupportedError
+from tidelake.ops.commit.messages import CommitResult
+from tidelake.ops.maintain.copy_files import CopyPlan
 from tidelake.procedures.arguments import OPTIONS, PARTITIONS, TEXT, Argument, Values
 from tidelake.table import Table
 
@@ -22,8 +24,16 @@ class Tables(Protocol):
     def table(self, name: str) -> Table:
         """Open a table."""
 
+    def databases(self) -> list[str]:
+        """The names of the databases."""
+
     def tables(self, database: str) -> list[str]:
         """The names of the tables of a database."""
+
+    def copy_table(
+        self, source: str, target: str, where: str | None = None, *, plan_only: bool = False
+    ) -> CopyPlan | CommitResult:
+        """Copy the files of a table to another one."""
 
 
 @dataclass(frozen=True, slots=True)

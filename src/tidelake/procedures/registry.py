@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelake.errors import NotFoundError, TidelakeError
 from tidelake.options import nearest
-from tidelake.procedures import compacting, expiring, partitions, references, refused
+from tidelake.procedures import compacting, expiring, files, partitions, references, refused
 from tidelake.procedures.arguments import bind
 from tidelake.procedures.procedure import Preview, Procedure, Tables
 from tidelake.procedures.refused import make_refusal
@@ -34,6 +34,7 @@ PROCEDURES: Final = _by_name(
     [
         *compacting.PROCEDURES,
         *expiring.PROCEDURES,
+        *files.PROCEDURES,
         *partitions.PROCEDURES,
         *references.PROCEDURES,
         *refused.PROCEDURES,

@@ -7,6 +7,7 @@ Modules:
     placed        scans with hidden columns
     writing       write, delete, update, merge, compact, rescale
     upkeep        deletion vectors, manifests, missing files, purging
+    several       compact and repair several tables
     maintenance   dedicated compaction, expiry, rollback, orphans, statistics, marks of partitions
     references    tags, branches, consumers
     views         the read-only views `$audit_log`, `$binlog` and `$ro`

@@ -139,6 +139,51 @@ def test_deletion_vectors_are_materialized_in_chosen_partitions(lake: tl.Lake) -
     assert sorted(made.to_arrow().column("id").to_pylist()) == [0, 0, 2, 2, 3, 3]
 
 
+def test_a_purged_table_is_empty(lake: tl.Lake, table: tl.Table) -> None:
+    lake.call("create_tag", table="db.t", tag="a")
+    assert rows(lake, "purge_files", "db.t") == DONE
+    assert (table.count(), table.tags(), table.store.snapshots.ids()) == (0, {}, [4])
+
+
+def test_missing_files_are_listed_and_dropped(lake: tl.Lake, table: tl.Table) -> None:
+    lost = table.scan().splits()[0]
+    path = f"{lost.bucket_path}/{lost.files[0].file_name}"
+    table.store.env.io.delete(path)
+    found = [{"fileName": f"{table.location}/{path}"}]
+    assert rows(lake, "remove_unexisting_files", table="db.t", dry_run=True, parallelism=4) == found
+    assert rows(lake, "remove_unexisting_files", "db.t") == found
+    assert rows(lake, "remove_unexisting_files", "db.t") == []
+
+
+def test_a_table_is_copied_by_partition(lake: tl.Lake, table: tl.Table) -> None:
+    assert rows(lake, "copy", "db.t", "db.copy", "dt = 'mon'") == DONE
+    assert lake.table("db.copy").count() == 4
+    assert rows(lake, "copy", source_table="db.t", target_table="new.copy") == DONE
+    assert lake.table("new.copy").to_arrow(order_by=["dt", "id"]) == table.to_arrow(order_by=["dt", "id"])
+
+
+def test_hints_are_repaired_where_they_are_wrong(lake: tl.Lake, table: tl.Table) -> None:
+    for given in ((), ("db",), ("db.t",)):
+        table.store.env.io.overwrite("snapshot/LATEST", b"1")
+        assert rows(lake, "repair", *given) == DONE
+        assert table.store.env.io.read("snapshot/LATEST") == b"3"
+
+
+def test_compact_database_takes_the_tables_that_match(lake: tl.Lake, table: tl.Table) -> None:
+    lake.create_table("db.u", {"id": "INT"}).write([{"id": 1}])
+    lake.table("db.u").write([{"id": 2}])
+    assert rows(lake, "compact_database", "d.", "db[.].", "db[.]t", "sink.parallelism=2") == DONE
+    assert (lake.table("db.u").files().num_rows, lake.table("db.t").latest_snapshot().id) == (1, 3)
+    assert rows(lake, "compact_database", including_tables=".*") == DONE
+    assert files_by_partition(table) == {"dt=mon": 2, "dt=tue": 2}
+    lost = table.scan().splits()[0]
+    table.write([{"id": 1, "dt": "mon", "v": 9}])
+    table.store.env.io.delete(f"{lost.bucket_path}/{lost.files[0].file_name}")
+    with pytest.raises(tl.TidelakeError) as caught:
+        lake.call("compact_database")
+    assert caught.value.facts["table"] == "db.t"
+
+
 def test_rescale_changes_the_buckets_of_partitions(lake: tl.Lake, table: tl.Table) -> None:
     assert rows(lake, "rescale", "db.t", 3, "dt=mon") == DONE
     assert buckets(table) == {"dt=mon": 3, "dt=tue": 2}
@@ -322,6 +367,8 @@ CALLS: dict[str, dict[str, object]] = {
     "compact": {},
     "compact_manifest": {},
     "materialize_deletion_vectors": {},
+    "purge_files": {},
+    "remove_unexisting_files": {},
     "rescale": {"bucket_num": 3},
     "expire_snapshots": {"retain_min": 1, "older_than": "1 h"},
     "expire_tags": {"older_than": "1 h"},
@@ -353,13 +400,28 @@ def test_a_preview_says_what_would_go_and_changes_nothing(lake: tl.Lake, table: 
     before = (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows)
     preview = preview_call(lake, name, ["db.t"], CALLS[name])
     assert preview is not None
-    assert preview.is_empty == (name == "materialize_deletion_vectors")  # no row of the table is deleted by a vector
+    # No row of the table is deleted by a vector, and no file is missing.
+    assert preview.is_empty == (name in ("materialize_deletion_vectors", "remove_unexisting_files"))
     assert "db.t" in preview.text
     assert (table.store.snapshots.ids(), table.tags(), table.branches(), table.files().num_rows) == before
 
 
+OF_SEVERAL_TABLES = {"copy": ["db.t", "db.copy"], "repair": ["db"], "compact_database": ["db"]}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL_TABLES)
+def test_a_preview_of_several_tables_names_them_and_changes_nothing(lake: tl.Lake, table: tl.Table, name: str) -> None:
+    table.store.env.io.overwrite("snapshot/LATEST", b"1")
+    preview = preview_call(lake, name, OF_SEVERAL_TABLES[name])
+    assert preview is not None
+    assert "db.t" in preview.text
+    assert (table.store.env.io.read("snapshot/LATEST"), lake.tables("db")) == (b"1", ["t"])
+    assert table.store.snapshots.ids() == [1, 2, 3]
+
+
 def test_what_deletes_or_rewrites_has_a_preview() -> None:
-    assert {each.name for each in PROCEDURES.values() if each.preview is not None} == CALLS.keys()
+    previewed = {each.name for each in PROCEDURES.values() if each.preview is not None}
+    assert previewed == {*CALLS, *OF_SEVERAL_TABLES}
 
 
 def test_procedures_are_listed_with_their_arguments(lake: tl.Lake) -> None:
@@ -385,7 +447,7 @@ def test_what_is_not_supported_is_refused_by_name_whatever_the_arguments(lake: t
     assert row["description"].startswith("Not supported: ")
 
 
-@pytest.mark.parametrize("name", [each for each in PROCEDURES if each not in REFUSED])
+@pytest.mark.parametrize("name", [each for each in PROCEDURES if each not in {*REFUSED, "compact_database"}])
 def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl.Table, name: str) -> None:
     given: dict[str, tuple[object, ...]] = {
         "create_tag": ("x",),
@@ -398,6 +460,7 @@ def test_a_procedure_refuses_a_view_and_a_missing_table(lake: tl.Lake, table: tl
         "create_tag_from_timestamp": ("x", START_MS),
         "mark_partition_done": ("dt=mon",),
     }
+    given["copy"] = ("db.copy",)
     arguments = dict(CALLS.get(name, {}))
     with pytest.raises(NotFoundError) as caught:
         lake.call(name, "db.gone", *given.get(name, ()), **arguments)

@@ -36,6 +36,11 @@ merge_branch | table, source_branch, [target_branch] | result
 reset_consumer | table, consumerId, [nextSnapshotId] | result
 clear_consumers | table, [includingConsumers], [excludingConsumers] | result
 remove_orphan_files | table, [older_than], [dry_run], [parallelism], [mode] | deletedFileCount, deletedFileTotalLenInBytes
+compact_database | [including_databases], [including_tables], [excluding_tables], [options] | result
+purge_files | table | result
+remove_unexisting_files | table, [dry_run], [parallelism] | fileName
+copy | source_table, target_table, [where] | result
+repair | [database_or_table] | result
 compact_chain_table | table, partition, [overwrite] | result
 reassign_row_id | table, [partitions] | result
 rewrite_file_index | table, [where] | written_partitions, written_indexes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelake.ops.commit.manifest_sort import ManifestOrder, SortPlan, plan_sort, run_sort
+from tidelake.ops.commit.manifest_sort import ManifestOrder, SortPlan, plan_sort, run_sort, small_bytes
 from tidelake.ops.commit.options import ManifestOptions
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.spec.manifests.manifest import DELETE, IDENTITY_COLUMNS, empty_entries, identities, merge_entries
@@ -62,9 +62,11 @@ def must_change(meta: ManifestMeta, options: ManifestOptions) -> bool:
     return meta.num_deleted > 0 or meta.file_size < options.target_bytes
 
 
-def full_is_due(metas: Sequence[ManifestMeta], options: ManifestOptions) -> bool:
+def full_is_due(metas: Sequence[ManifestMeta], options: ManifestOptions, small_bytes: int | None = None) -> bool:
     """Whether there are enough bytes of small manifests and manifests with deletions."""
-    return sum(meta.file_size for meta in metas if must_change(meta, options)) >= options.full_threshold_bytes
+    small = int(options.target_bytes) if small_bytes is None else small_bytes
+    changing = (meta.file_size for meta in metas if meta.num_deleted > 0 or meta.file_size < small)
+    return sum(changing) >= options.full_threshold_bytes
 
 
 def run_merge(
@@ -77,7 +79,7 @@ def run_merge(
     order: ManifestOrder | None = None,
 ) -> Merged:
     """Merge manifests as planned; new files are written but not yet synced."""
-    if full_is_due(metas, options):
+    if full_is_due(metas, options, small_bytes=None if order is None else small_bytes(options)):
         merged = _run_full(store, names, metas, options, order, schema_id=schema_id)
         if merged is not None:
             return merged

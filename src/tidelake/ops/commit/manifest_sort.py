@@ -6,6 +6,9 @@ order already is left alone, so that a merge rewrites what came since the last o
 `manifest-sort.max-rewrite-size` bytes of manifests, those with the widest ranges first: they end in narrow ones, so
 that each merge makes progress.
 
+A new manifest ends with a partition once it is half full, so that a partition that is not large is in one manifest and
+little else is. Therefore a manifest counts as small here only if it is less than a quarter full.
+
 Invariants: sorting does not change the live files. Afterwards the list has no deletions, so the order of its entries is
 free. Memory holds the keys of what is sorted, and otherwise a bounded number of entries.
 """
@@ -38,6 +41,10 @@ _Bools = npt.NDArray[np.bool_]
 
 PASS_ROWS = 1 << 18
 """Entries that are decoded whole and written at a time."""
+_SMALL_PART = 4
+"""A manifest is small below this part of its target size."""
+_FULL_SHARE = 0.95
+"""How full a manifest is planned: one that turned out larger than its target would be cut in two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ class SortPlan:
     sections: tuple[Metas, ...] = ()
     """Each is written again in order."""
     unsorted: Metas = ()
-    """Written again in the order that they have, because the sort budget was used up."""
+    """Written again in the order that they have, because sorting them would exceed the limit."""
 
     @property
     def rewritten(self) -> Metas:
@@ -120,7 +127,7 @@ def plan_sort(
     if not metas:
         return SortPlan(())
     low, high = order.rank_bounds(metas)
-    places = _join_small(_find_sections(low, high), metas, options.target_bytes)
+    places = _join_small(_find_sections(low, high), metas, small_bytes(options))
     room = int(options.sort_rewrite_bytes)
     kept: list[ManifestMeta] = []
     sections: list[Metas] = []
@@ -144,6 +151,11 @@ def plan_sort(
     return SortPlan(tuple(kept), tuple(sections), tuple(unsorted))
 
 
+def small_bytes(options: ManifestOptions) -> int:
+    """The size below which a manifest is small, where manifests are sorted."""
+    return int(options.target_bytes) // _SMALL_PART
+
+
 def _find_sections(low: _Ints, high: _Ints) -> list[list[int]]:
     """Groups of manifests whose ranges overlap, in order. Ranges that only share their ends do not overlap."""
     by_range = np.lexsort((high, low))
@@ -152,13 +164,13 @@ def _find_sections(low: _Ints, high: _Ints) -> list[list[int]]:
     return [part.tolist() for part in np.split(by_range, starts)]
 
 
-def _join_small(sections: Sequence[list[int]], metas: Sequence[ManifestMeta], target_bytes: int) -> list[list[int]]:
+def _join_small(sections: Sequence[list[int]], metas: Sequence[ManifestMeta], small: int) -> list[list[int]]:
     """Join neighbouring sections that are too small for a manifest of their own."""
     joined: list[list[int]] = []
-    size = target_bytes
+    size = small
     for section in sections:
         own = sum(metas[each].file_size for each in section)
-        if size < target_bytes and own < target_bytes:
+        if size < small and own < small:
             joined[-1] += section
             size += own
         else:
@@ -186,8 +198,10 @@ def run_sort(
     written: list[ManifestMeta] = []
     for section in plan.sections:
         rows = np.concatenate([_kept_rows(meta, kept) for meta in section])
-        indices = order.sort(store.read_entries(section, columns=("partition", "bucket")))
-        written += _write_rows(store, names, section, indices[rows[indices]], schema_id=schema_id)
+        keys = store.read_entries(section, columns=("partition", "bucket"))
+        indices = order.sort(keys)
+        indices = indices[rows[indices]]
+        written += _write_sorted(store, names, section, indices, _find_starts(keys, indices), schema_id=schema_id)
     if plan.unsorted:
         rows = np.concatenate([_kept_rows(meta, kept) for meta in plan.unsorted])
         written += _write_rows(store, names, plan.unsorted, np.flatnonzero(rows), schema_id=schema_id)
@@ -220,18 +234,64 @@ def _find_kept(store: ManifestStore, metas: Sequence[ManifestMeta], gone_ids: pa
     return kept
 
 
+def _find_starts(keys: pa.Table, indices: _Ints) -> _Ints:
+    """Where another partition begins among these entries, which are sorted."""
+    codes = _flat(keys.column("partition")).dictionary_encode().indices.to_numpy()[indices]
+    starts: _Ints = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    return starts
+
+
+def _write_sorted(
+    store: ManifestStore,
+    names: ManifestNames,
+    metas: Sequence[ManifestMeta],
+    indices: _Ints,
+    starts: _Ints,
+    *,
+    schema_id: int,
+) -> list[ManifestMeta]:
+    """Write sorted entries as manifests that begin where a partition begins, as far as possible."""
+    written: list[ManifestMeta] = []
+    bytes_per_row = sum(meta.file_size for meta in metas) / sum(meta.num_entries for meta in metas)
+    for begin, entries in _read_passes(store, metas, indices):
+        own, first = starts - begin, 0
+        while first < entries.num_rows:
+            count = max(1, int(store.target_bytes * _FULL_SHARE / bytes_per_row))
+            end = _find_cut(own, first, count, entries.num_rows)
+            made = store.write_entries(names, entries.slice(first, end - first), schema_id=schema_id)
+            bytes_per_row = sum(meta.file_size for meta in made) / (end - first)
+            written += made
+            first = end
+    return written
+
+
+def _find_cut(starts: _Ints, first: int, count: int, total: int) -> int:
+    """The end of a manifest that holds about `count` entries: once it is half full it ends with its last partition."""
+    if first + count >= total:
+        return total
+    place = int(np.searchsorted(starts, first + (count + 1) // 2))
+    cut = int(starts[place]) if place < len(starts) else total
+    return min(cut, first + count, total)
+
+
 def _write_rows(
     store: ManifestStore, names: ManifestNames, metas: Sequence[ManifestMeta], rows: _Ints, *, schema_id: int
 ) -> list[ManifestMeta]:
     """Write these rows of manifests, which are numbered through all of them, in this order."""
     written: list[ManifestMeta] = []
+    for _, entries in _read_passes(store, metas, rows):
+        written += store.write_entries(names, entries, schema_id=schema_id)
+    return written
+
+
+def _read_passes(store: ManifestStore, metas: Sequence[ManifestMeta], rows: _Ints) -> Iterator[tuple[int, pa.Table]]:
+    """These rows of manifests in this order, a bounded number at a time, each time with the number of the first."""
     starts = np.cumsum([0, *(meta.num_entries for meta in metas)])
     for first in range(0, len(rows), PASS_ROWS):
         wanted = rows[first : first + PASS_ROWS]
         entries = pa.concat_tables(_read_rows(store, metas, starts, np.sort(wanted)))
         places = np.argsort(np.argsort(wanted, kind="stable"), kind="stable")
-        written += store.write_entries(names, entries.take(pa.array(places)), schema_id=schema_id)
-    return written
+        yield first, entries.take(pa.array(places)).combine_chunks()
 
 
 def _read_rows(store: ManifestStore, metas: Sequence[ManifestMeta], starts: _Ints, rows: _Ints) -> Iterator[pa.Table]:

@@ -65,7 +65,7 @@ def test_a_null_comes_before_every_value() -> None:
 
 
 def test_small_neighbours_are_joined_and_a_lone_one_is_left() -> None:
-    a, b, c = meta("a", "a", 60), meta("b", "b", 30), meta("c", "c", 100)
+    a, b, c = meta("a", "a", 20), meta("b", "b", 24), meta("c", "c", 25)
     assert planned(c, a, b) == (((a, b),), ())
     assert planned(a, c) == ((), ())
 
@@ -130,13 +130,13 @@ def named(number: int, day: int, which: int) -> str:
     return f"f-{number}-{day:02}-{which}-{hashlib.sha256(bytes([number, day, which])).hexdigest()}"
 
 
-def scattered(commits: int = 12, days: int = 20, **given: str) -> Table:
+def scattered(commits: int = 6, days: int = 12, **given: str) -> Table:
     """Each commit adds files to every day; some commits delete files of earlier ones."""
     table = new_table()
     table = table.alter(set_options=SORTED | {"manifest-sort." + key: text for key, text in given.items()})
     job = committer(table)
     for number in range(commits):
-        new = [file(named(number, day, i)) for i in range(8) for day in range(days)]
+        new = [file(named(number, day, i)) for i in range(6) for day in range(days)]
         places = [message(each, dt=f"d{each.file_name.split('-')[2]}") for each in new]
         gone = [file(named(number - 1, day, 0)) for day in range(0, days, 5)] if number else []
         places += [message(dt=f"d{each.file_name.split('-')[2]}", deleted_files=(each,)) for each in gone]
@@ -184,7 +184,7 @@ def test_only_what_came_since_is_sorted_into_the_rest() -> None:
 
 
 def test_a_limit_sorts_a_part_at_a_time_until_all_is_in_order() -> None:
-    table = scattered()
+    table = scattered(commits=12, days=20)
     before = names(table)
     limit = sum(table.inspect.manifests().column("file_size").to_pylist()) // 3
     shares = [bytes_for(table, "d05")]

@@ -1,4 +1,4 @@
-"""What a lake does to several tables at once: compact those that match patterns, and repair hints.
+"""What is done to several tables one after another: compact those that match patterns, and repair hints.
 
 Invariant: a table that fails does not keep the others from being worked on; its error is in the result.
 """
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidelake.errors import InvalidInputError, TidelakeError
+from tidelake.errors import InvalidInputError, TidelakeError, UnsupportedError
 from tidelake.notebook import pluralize
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.compact.table import CompactionPlan
 from tidelake.ops.maintain.repair import RepairPlan, plan_repair, run_repair
-from tidelake.table import Table
+from tidelake.table.handle import Table
 
 __all__ = ["CompactedTable", "CompactedTables", "Lookup", "choose_tables", "compact_tables", "repair_tables"]
 
@@ -108,15 +108,19 @@ def compact_tables(
 
 
 def repair_tables(lake: Lookup, name: str | None, *, plan_only: bool) -> list[RepairPlan]:
-    """Repair the hints of the tables that a name stands for; see `named_tables`.
+    """Repair the hints of tables: `name` lists databases and tables, separated by commas; None stands for all.
 
     Raises:
         NotFoundError: a database or a table does not exist.
+        UnsupportedError: a name is that of a view.
         StorageError: the storage failed.
     """
     plans = []
     for each in _named_tables(lake, name):
-        context = lake.table(each).context
+        table = lake.table(each)
+        if not isinstance(table, Table):
+            raise UnsupportedError("views have no hints", view=each, hint="repair the table")
+        context = table.context
         plan = plan_repair(context)
         if not plan_only:
             run_repair(context, plan)
