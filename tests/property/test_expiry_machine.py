@@ -521,6 +521,18 @@ TestMaintained.settings = settings(
 )
 
 
+def test_a_changelog_keeps_a_file_that_its_overwrite_took_back() -> None:
+    machine = Maintained()
+    machine.create(merge="2", branched=False, decoupled=True)
+    machine.return_to(which=1, by_tag=False, view=0, keep_tag=False)
+    machine.compact("a", 0)
+    machine.append("b", 0, extra=False, changelog=False, index=False)
+    machine.expire_all_but_one(0)
+    machine.expire_changelogs(view=0, keep=3, everything=False)
+    assert machine.table.store.changelogs.ids()[0] == 5
+    machine.nothing_reachable_is_gone_and_nothing_else_is_left()
+
+
 def test_orphans_that_a_kept_manifest_mentions_as_deleted_stay_until_it_goes() -> None:
     machine = Maintained()
     machine.create(merge="2", branched=True, decoupled=False)

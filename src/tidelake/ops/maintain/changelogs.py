@@ -155,6 +155,8 @@ def _plan_files(context: TableContext, view: View, ids: tuple[int, ...], end: in
         deltas = [found for each in expiring if (found := _read_written_entries(reader, each)) is not None]
         dead, external = dead_files(deltas, context.paths)
     holding = _collect_holding(context, reader, view, end)
+    if dead.num_rows:
+        _hold_taken_back_by_later(context, view, end, holding)
     return holding.plan_deletion(reader, dead, changelog, metadata, external=external)
 
 
@@ -191,6 +193,13 @@ def _collect_holding(context: TableContext, reader: Reader, view: View, end: int
     for other in view.others:
         add_branch(context, reader, other, holding)
     return holding
+
+
+def _hold_taken_back_by_later(context: TableContext, view: View, end: int, holding: Holding) -> None:
+    """Hold the files that later changelogs add, where an overwrite took back what an expiring one deletes."""
+    kept = context.store.env.executor.map(context.store.changelogs.get, [n for n in view.own.changelogs if n >= end])
+    overwrites = (each for each in kept if each.commit_kind is CommitKind.OVERWRITE)
+    holding.lost += [(each, streams_read_data(context)) for each in overwrites]
 
 
 def run_changelog_expiry(context: TableContext, plan: ChangelogPlan) -> ExpireResult:
