@@ -252,6 +252,11 @@ class ManifestStore:
             metas.append(meta_of_entries(part, name, size, self.partition_types, schema_id=schema_id))
         return metas
 
+    @property
+    def header_bytes(self) -> int:
+        """The size of a manifest without entries."""
+        return len(encode_container(SCHEMA_TEXT, self.codec, []))
+
     def concat(self, names: ManifestNames, metas: Sequence[ManifestMeta]) -> list[ManifestMeta] | None:
         """Concatenate manifests without deletions; the bytes of records do not change.
 

@@ -43,6 +43,8 @@ PASS_ROWS = 1 << 18
 """Entries that are decoded whole and written at a time."""
 _SMALL_PART = 4
 """A manifest is small below this part of its target size."""
+_ROWS_MIN = 16
+"""Entries of a manifest at least, however small its target size is."""
 _FULL_SHARE = 0.95
 """How full a manifest is planned: one that turned out larger than its target would be cut in two."""
 
@@ -138,7 +140,11 @@ def plan_sort(
             continue
         widest = sorted(section, key=lambda each: (low[each] - high[each], low[each]))
         ends = accumulate(metas[each].file_size for each in widest)
-        chosen = {each for each, end in zip(widest, ends, strict=True) if end <= room}
+        # At least two, or a section of large manifests would never be sorted.
+        chosen = {
+            each for number, (each, end) in enumerate(zip(widest, ends, strict=True)) if end <= room or number < 2
+        }
+        chosen = chosen if room > 0 else set()
         head = tuple(metas[each] for each in section if each in chosen)
         room -= sum(meta.file_size for meta in head)
         rest = [metas[each] for each in section if each not in chosen]
@@ -252,17 +258,24 @@ def _write_sorted(
 ) -> list[ManifestMeta]:
     """Write sorted entries as manifests that begin where a partition begins, as far as possible."""
     written: list[ManifestMeta] = []
-    bytes_per_row = sum(meta.file_size for meta in metas) / sum(meta.num_entries for meta in metas)
+    header = store.header_bytes
+    bytes_per_row = _measure(metas, header)
     for begin, entries in _read_passes(store, metas, indices):
         own, first = starts - begin, 0
         while first < entries.num_rows:
-            count = max(1, int(store.target_bytes * _FULL_SHARE / bytes_per_row))
+            count = max(_ROWS_MIN, int((store.target_bytes * _FULL_SHARE - header) / bytes_per_row))
             end = _find_cut(own, first, count, entries.num_rows)
             made = store.write_entries(names, entries.slice(first, end - first), schema_id=schema_id)
-            bytes_per_row = sum(meta.file_size for meta in made) / (end - first)
+            bytes_per_row = _measure(made, header)
             written += made
             first = end
     return written
+
+
+def _measure(metas: Sequence[ManifestMeta], header: int) -> float:
+    """The bytes of an entry in these manifests."""
+    size = sum(max(meta.file_size - header, 1) for meta in metas)
+    return size / sum(meta.num_entries for meta in metas)
 
 
 def _find_cut(starts: _Ints, first: int, count: int, total: int) -> int:

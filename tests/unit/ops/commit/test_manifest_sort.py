@@ -77,14 +77,14 @@ def test_a_manifest_with_deleted_files_is_rewritten_even_alone() -> None:
 
 def test_what_exceeds_the_limit_is_left_and_the_widest_ranges_go_first() -> None:
     wide, narrow, deleting = meta("a", "z"), meta("b", "c"), meta("d", "e", deleted=1)
+    far, further = meta("zz", "zzz", 99), meta("zzb", "zzc", 99)
     assert planned(narrow, wide, deleting, changing=(deleting,), **{"manifest-sort.max-rewrite-size": "200 b"}) == (
         ((wide, narrow),),
         (deleting,),
     )
-    assert planned(narrow, wide, deleting, changing=(deleting,), **{"manifest-sort.max-rewrite-size": "50 b"}) == (
-        (),
-        (deleting,),
-    )
+    # Two are sorted in any case, and then nothing more.
+    limit = {"manifest-sort.max-rewrite-size": "50 b"}
+    assert planned(narrow, wide, far, further, **limit) == (((wide, narrow),), ())
 
 
 def test_the_column_to_sort_by_is_the_first_partition_column_or_the_one_that_is_named() -> None:
