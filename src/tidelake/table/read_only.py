@@ -18,7 +18,7 @@ from tidelake.table.reading import Reading
 __all__ = ["ReadOnly"]
 
 _FACTS: Final = frozenset(
-    {"branches", "check", "consumers", "files", "latest_snapshot", "snapshot", "tags", "why"},
+    {"branches", "check", "consumers", "diagnose", "files", "latest_snapshot", "snapshot", "statistics", "tags", "why"},
 )
 """Methods of a table that only read, and that a view passes on to its table."""
 
