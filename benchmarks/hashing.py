@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.rows.bucket_function import BucketFunction, assign_buckets
 from tidelake.spec.types.data_types import BIGINT, STRING, DataType
 
 ROWS = 10_000_000

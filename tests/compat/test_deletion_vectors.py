@@ -16,7 +16,7 @@ import pytest
 import oracle
 import tidelake as tl
 from tidelake.files.options import FORMATS
-from tidelake.index.deletion_vectors import bitmap_of, encode_vectors
+from tidelake.index.vector_codec import bitmap_of, encode_vectors
 from tidelake.ops.commit.committer import Committer
 from tidelake.ops.scan.deletion_vectors import snapshot_vectors
 from tidelake.table import Table

@@ -14,7 +14,7 @@ import oracle
 from compat.facts import open_branch
 from tidelake.index.hash_index import Hashes
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
-from tidelake.ops.placement.assign import (
+from tidelake.ops.placement.dynamic_buckets import (
     Assigner,
     DynamicBucketOptions,
     DynamicBuckets,

@@ -23,7 +23,7 @@ from oracle.types import row_to_java
 from tidelake.spec.rows.binary_hash import hash_rows
 from tidelake.spec.rows.binary_row import decode_rows, encode_rows
 from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row
-from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.rows.bucket_function import BucketFunction, assign_buckets
 from tidelake.spec.rows.partition_path import partition_path, partition_paths
 from tidelake.spec.types.arrow_types import to_arrow
 from tidelake.spec.types.data_types import (

@@ -14,7 +14,7 @@ import oracle
 import tidelake as tl
 from tidelake.ops.commit.manifest_sort import ManifestOrder
 from tidelake.ops.scan.plan import data_manifests
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.spec.types.data_types import STRING
 from tidelake.table import Table
 

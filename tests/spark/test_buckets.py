@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tidelake.engines.spark.bridge.types import to_spark
 from tidelake.engines.spark.write.buckets import TASK, add_task_column, compute_bucket
 from tidelake.errors import InvalidInputError
-from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.rows.bucket_function import assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.arrow_types import to_arrow

@@ -14,7 +14,7 @@ from tidelake.catalog.lake import Lake
 from tidelake.engines.spark.write import job as writing
 from tidelake.errors import InvalidInputError
 from tidelake.index.hash_index import decode_hash_index
-from tidelake.ops.placement.assign import hash_entries
+from tidelake.ops.placement.dynamic_buckets import hash_entries
 from tidelake.ops.read.rows import read_rows
 from tidelake.spec.rows.binary_hash import hash_rows
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidelake as tl
-from tidelake.index.deletion_vectors import decode_vector
+from tidelake.index.vector_codec import decode_vector
 
 
 def test_reads_through_one_handle_see_every_commit_whatever_was_read_before(tmp_path: Path) -> None:

@@ -13,6 +13,6 @@ commit adds it to the table.
 * `arrow_input`, `ranges`, `sink`: files for Arrow's readers and writers
 * `hidden`: clears values below nulls, which writers refuse
 * `vector_type`: the length check of VECTOR columns
-* `arrow_cast`: casts of stored values to the type of the schema
+* `stored_values`: casts of stored values to the type of the schema
 * `int96`: timestamps as INT96
 """

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidelake.errors import FormatError
-from tidelake.files.arrow_cast import cast_stored
 from tidelake.files.int96 import from_int96
+from tidelake.files.stored_values import cast_stored
 from tidelake.files.vector_type import check_vector_lengths
 from tidelake.spec.casts.cast_values import cast_array
 from tidelake.spec.types.arrow_nested import (

@@ -9,7 +9,7 @@ Stores:
     tags                tags
     branches            branches
     consumers           consumer progress
-    progress            commit progress
+    commit_progress     commit progress
     expiry_check        when commits last looked for expired partitions
     deletion_vectors    deletion vectors
     paths               folders of partitions and buckets

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelake.cleanup import undo_on_error
 from tidelake.errors import FormatError, StorageError
-from tidelake.index.deletion_vectors import (
+from tidelake.index.vector_codec import (
     Positions,
     block_bytes_max,
     check_version,

@@ -10,8 +10,8 @@ from tidelake.spec.avro.container import codec_name
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.schemas.schema import Schema
 from tidelake.store.changelogs import ChangelogStore
+from tidelake.store.commit_progress import ProgressStore
 from tidelake.store.manifests import ManifestStore
-from tidelake.store.progress import ProgressStore
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotPublisher, SnapshotSource, SnapshotStore
 

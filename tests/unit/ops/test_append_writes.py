@@ -14,7 +14,7 @@ from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.committer import Committer
-from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.rows.bucket_function import BucketFunction, assign_buckets
 from tidelake.spec.types.data_types import INT
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO

@@ -8,7 +8,7 @@ import tidelake as tl
 from kit.small_tables import with_foreign_options
 from kit.verb_samples import added, compacted, day, names, new_file, table
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage, DataIncrement
-from tidelake.ops.placement.assign import index_state
+from tidelake.ops.placement.dynamic_buckets import index_state
 from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, HASH, DeletionVectorRange, IndexFile
 
 

@@ -17,8 +17,8 @@ from tidelake.errors import FormatError, InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.placement import cross_partition
-from tidelake.ops.placement.assign import Assigner
 from tidelake.ops.placement.cross_partition import MovingKeys
+from tidelake.ops.placement.dynamic_buckets import Assigner
 from tidelake.ops.placement.key_index import Digester, Digests, KeyIndex, Layer, sorted_layer
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.spec.types.data_types import BIGINT, STRING

@@ -15,7 +15,7 @@ from tidelake.catalog.lake import Lake
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.scan.deletion_vectors import snapshot_vectors
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 

@@ -14,7 +14,7 @@ import tidelake as tl
 from tidelake.catalog.filesystem import FileSystemCatalog
 from tidelake.catalog.lake import Lake
 from tidelake.errors import CommitConflictError, FormatError
-from tidelake.index.deletion_vectors import bitmap_of
+from tidelake.index.vector_codec import bitmap_of
 from tidelake.io.cache import Cache
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
@@ -22,7 +22,7 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import ReadRequest, read_splits
 from tidelake.ops.scan.deletion_vectors import deleted_counts, snapshot_vectors
-from tidelake.ops.vectors.index_files import write_index_files
+from tidelake.ops.vectors.vector_writer import write_index_files
 from tidelake.spec.manifests.index_manifest import IndexEntry, encode_index_manifest
 from tidelake.store.deletion_vectors import VectorOptions
 from tidelake.table import Table

@@ -12,7 +12,7 @@ from tidelake.errors import InvalidInputError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
 from tidelake.ops.commit.committer import Committer
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.table import Table
 from tidelake.testing import FakeClock, MemoryFileIO
 

@@ -120,7 +120,7 @@ def test_a_commit_that_failed_after_a_rebase_can_be_repeated(kit, monkeypatch):
 
 
 def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit, monkeypatch):
-    from tidelake.ops.write import rebase
+    from tidelake.ops.write import sequence_rebaser
 
     table = kit.table(bucket="2", **{"write-only": "true"})
     writer = table.new_write()
@@ -128,7 +128,7 @@ def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit
     messages = writer.prepare_commit(1)
     table.write(part(*range(20), n=0))
     there = files_of(kit, 2)
-    real, calls = rebase._above, []
+    real, calls = sequence_rebaser._above, []
 
     def second_fails(*given: Any) -> Any:
         calls.append(1)
@@ -136,7 +136,7 @@ def test_a_rebase_that_fails_half_way_leaves_the_files_of_the_messages_alone(kit
             raise StorageError("storage failed once")
         return real(*given)
 
-    monkeypatch.setattr(rebase, "_above", second_fails)
+    monkeypatch.setattr(sequence_rebaser, "_above", second_fails)
     with pytest.raises(StorageError):
         table.new_commit("u").commit(messages, identifier=1)
     assert files_of(kit, 2) == there

@@ -16,7 +16,7 @@ from tidelake.errors import FormatError, InvalidInputError
 from tidelake.spec.rows.binary_row import EMPTY_ROW, decode_rows, encode_rows, hash_bytes, hash_rows
 from tidelake.spec.rows.binary_row_layout import array_header_size, null_bits_size, round_to_eight
 from tidelake.spec.rows.binary_row_scalar import decode_row, encode_row, unscaled_value
-from tidelake.spec.rows.bucket import bucket_default
+from tidelake.spec.rows.bucket_function import bucket_default
 from tidelake.spec.types.arrow_types import to_arrow
 from tidelake.spec.types.data_types import (
     BIGINT,

@@ -11,7 +11,7 @@ import pytest
 
 from kit.small_tables import new_table
 from tidelake.errors import FormatError, NotFoundError, StorageError
-from tidelake.index.deletion_vectors import bitmap_of
+from tidelake.index.vector_codec import bitmap_of
 from tidelake.io.cache import Cache
 from tidelake.spec.data_file import EMPTY_ROW
 from tidelake.spec.manifests.index_manifest import IndexFile

@@ -12,7 +12,7 @@ from tidelake.spec.documents.progress import CommitProgress, progress_to_json
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot, snapshot_to_json
 from tidelake.spec.layout import TableLayout
 from tidelake.spec.schemas.schema import new_schema
-from tidelake.store.progress import ProgressStore
+from tidelake.store.commit_progress import ProgressStore
 from tidelake.store.schemas import SchemaStore
 from tidelake.store.snapshots import SnapshotStore
 from tidelake.testing import MemoryFileIO, TracingFileIO

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelake.errors import FormatError, UnsupportedError
-from tidelake.files.arrow_cast import cast_stored
+from tidelake.files.stored_values import cast_stored
 from tidelake.files.vector_type import check_vector_lengths
 from tidelake.spec.types.arrow_nested import (
     compact,

@@ -50,7 +50,7 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.planner import find_live, prune_buckets
 from tidelake.ops.scan.postponed import staged_entries
 from tidelake.ops.scan.split import Split, bucket_splits
-from tidelake.ops.vectors.index_files import index_files_of, write_index_files
+from tidelake.ops.vectors.vector_writer import index_files_of, write_index_files
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.local_merge import with_kinds
 from tidelake.options import TableOptions

@@ -17,15 +17,15 @@ import pyarrow as pa
 from tidelake.cleanup import undo_on_error
 from tidelake.expr.tree import Predicate
 from tidelake.files.read.data_file import ROW_NUMBER
-from tidelake.index.deletion_vectors import bitmap_of
+from tidelake.index.vector_codec import bitmap_of
 from tidelake.ops.commit.messages import CommitMessage, DataIncrement
 from tidelake.ops.read.append import ReadRequest, live_rows, read_data_file
 from tidelake.ops.scan.split import Split
-from tidelake.ops.vectors.index_files import index_files_of, rolls, write_index_files
+from tidelake.ops.vectors.vector_writer import index_files_of, rolls, write_index_files
 from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.documents.snapshot import Snapshot
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.store.deletion_vectors import VectorOptions, remove_index_files
 from tidelake.store.paths import DataPaths
 from tidelake.store.table_store import TableStore

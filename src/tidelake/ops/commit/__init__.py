@@ -30,7 +30,7 @@ Other commits:
     strict              strict mode: refuse changes of others since a safe snapshot
 
 Around it:
-    hooks               actions after a commit
+    hook                an action after a commit
     abort               delete the files of a commit that never happened
     leftovers           files of a commit that it did not publish
     safety              whether it is safe to commit to a storage

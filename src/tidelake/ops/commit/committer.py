@@ -27,7 +27,7 @@ from tidelake.ops.commit.abort import AbortResult, plan_abort, referenced_names
 from tidelake.ops.commit.changes import NO_CHANGES, Changes, measure_compaction, split_messages, upgrade_levels
 from tidelake.ops.commit.conflicts import PARTITIONS_EXPIRED
 from tidelake.ops.commit.guards import Guard
-from tidelake.ops.commit.hooks import Hook
+from tidelake.ops.commit.hook import Hook
 from tidelake.ops.commit.leftovers import select_unpublished
 from tidelake.ops.commit.lookup_guard import LevelsUnchanged, looks_up
 from tidelake.ops.commit.loop import Done, Loop, Request, validate_number

@@ -17,7 +17,7 @@ from tidelake.errors import CommitUnknownError
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER
 from tidelake.spec.documents.progress import PROPERTY_PREFIX, SINCE_PROPERTY, CommitProgress
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot
-from tidelake.store.progress import ProgressStore
+from tidelake.store.commit_progress import ProgressStore
 from tidelake.store.snapshots import SnapshotSource
 
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")

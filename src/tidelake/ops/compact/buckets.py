@@ -27,7 +27,7 @@ from tidelake.ops.scan.split import Split, bucket_splits
 from tidelake.options import Affects, OptionGroup, TableOptions, option
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.manifest import empty_entries
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 

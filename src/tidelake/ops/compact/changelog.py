@@ -35,7 +35,7 @@ from tidelake.lsm.rewrite import LookupRules
 from tidelake.ops.compact.level_lookup import LevelLookup
 from tidelake.ops.read.keyed import Ages, Merging, ages_of
 from tidelake.ops.scan.split import Split
-from tidelake.ops.vectors.bucket_vectors import DeletedPositions
+from tidelake.ops.vectors.superseded_rows import DeletedPositions
 from tidelake.spec.types.data_types import Field
 from tidelake.store.table_store import TableStore
 

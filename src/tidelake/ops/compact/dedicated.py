@@ -34,7 +34,7 @@ from tidelake.ops.context import TableContext
 from tidelake.ops.scan.split import bucket_splits
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.manifests.manifest import ADD
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.store.snapshots import EXPIRED, plan_again
 
 _FILES_MAX: Final = 100_000

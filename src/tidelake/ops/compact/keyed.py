@@ -33,8 +33,8 @@ from tidelake.ops.compact.changelog import ChangelogPlan, plan_lookup_and_change
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.read.keyed import BATCH_ROWS, MergeRequest, Merging, merge_section, watch_section
 from tidelake.ops.scan.split import Split
-from tidelake.ops.vectors.bucket_vectors import BucketVectors, DeletedPositions, vectors_in
-from tidelake.ops.vectors.index_files import NO_UPDATE, IndexUpdate, write_index_files
+from tidelake.ops.vectors.superseded_rows import BucketVectors, DeletedPositions, vectors_in
+from tidelake.ops.vectors.vector_writer import NO_UPDATE, IndexUpdate, write_index_files
 from tidelake.options import TableOptions
 from tidelake.spec.data_file import FileSource
 from tidelake.spec.manifests.index_manifest import IndexFile

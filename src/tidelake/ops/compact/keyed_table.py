@@ -19,7 +19,7 @@ from tidelake.ops.compact.keyed import Bucket, bucket_vectors, pick, run_compact
 from tidelake.ops.context import TableContext
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.split import Split
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.manifests.index_manifest import IndexFile
 

@@ -25,7 +25,7 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.data_file import DataFile
 from tidelake.spec.documents.snapshot import Snapshot
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 
 
 @dataclass(frozen=True, slots=True)

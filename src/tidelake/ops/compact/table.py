@@ -21,7 +21,7 @@ from tidelake.ops.compact.publish import Published, publish_compactions, still_t
 from tidelake.ops.compact.steps import Progress, Step, StepRunner, run_steps
 from tidelake.ops.context import TableContext
 from tidelake.ops.scan.options import SplitOptions
-from tidelake.ops.vectors.index_files import drop_vectors
+from tidelake.ops.vectors.vector_writer import drop_vectors
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.store.snapshots import plan_again

@@ -118,7 +118,7 @@ def check_keyed(given: Mapping[str, str], schema: Schema) -> None:
     if not given or not schema.primary_keys:
         return
     from tidelake.lsm.options import CompactionOptions
-    from tidelake.ops.placement.assign import DynamicBucketOptions
+    from tidelake.ops.placement.dynamic_buckets import DynamicBucketOptions
     from tidelake.ops.write.keyed_options import KeyedWriteOptions
 
     options = TableOptions(given)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from tidelake.ops.commit.hooks import Hook
+from tidelake.ops.commit.hook import Hook
 from tidelake.ops.commit.messages import CommitResult
 from tidelake.ops.commit.options import TableShape
 from tidelake.ops.context import TableContext

@@ -26,13 +26,13 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.guards import Proposal
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, DataIncrement
 from tidelake.ops.context import TableContext
-from tidelake.ops.placement.assign import index_state
+from tidelake.ops.placement.dynamic_buckets import index_state
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.spec.data_file import DataFile, data_files
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.index_manifest import IndexEntry
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.schema import Schema
 from tidelake.store.external import open_external
 

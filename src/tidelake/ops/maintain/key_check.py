@@ -19,8 +19,8 @@ from tidelake.index.hash_index import Hashes
 from tidelake.ops.context import TableContext
 from tidelake.ops.maintain.finding import Finding, Severity
 from tidelake.ops.maintain.row_places import rows_in_bucket, rows_in_partition
-from tidelake.ops.placement.assign import hash_entries, load_hashes
 from tidelake.ops.placement.cross_partition import MovingKeys
+from tidelake.ops.placement.dynamic_buckets import hash_entries, load_hashes
 from tidelake.ops.read.append import ReadRequest, read_data_file
 from tidelake.ops.scan.options import SplitOptions
 from tidelake.ops.scan.plan import data_manifests, live_entries

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tidelake.ops.context import TableContext
 from tidelake.ops.scan.split import Split
 from tidelake.spec.rows.binary_row import encode_rows
-from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.rows.bucket_function import assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import with_nullable

@@ -23,7 +23,7 @@ from tidelake.ops.commit.committer import Committer
 from tidelake.ops.commit.messages import CommitMessage, CommitResult, Committable, DataIncrement
 from tidelake.ops.context import TableContext
 from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.ops.vectors.index_files import index_files_of, rolls, write_index_files
+from tidelake.ops.vectors.vector_writer import index_files_of, rolls, write_index_files
 from tidelake.spec.data_file import data_files
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.store.deletion_vectors import VectorOptions

@@ -29,7 +29,7 @@ from tidelake.ops.commit.guards import Proposal
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.commit.since import LaterCommit, commits_since
 from tidelake.ops.context import TableContext
-from tidelake.ops.placement.assign import Assigner, DynamicBucketOptions, place_new
+from tidelake.ops.placement.dynamic_buckets import Assigner, DynamicBucketOptions, place_new
 from tidelake.ops.placement.key_index import (
     KEY_BYTES,
     Digester,
@@ -55,7 +55,7 @@ from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.manifests.manifest import ADD
 from tidelake.spec.rows.binary_hash import hash_rows
 from tidelake.spec.rows.binary_row import decode_rows
-from tidelake.spec.rows.bucket import PartitionBucket, bucket_default
+from tidelake.spec.rows.bucket_function import PartitionBucket, bucket_default
 from tidelake.spec.rows.row_kind import KINDS
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import with_nullable

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidelake.ops.placement.assign import DynamicBuckets
 from tidelake.ops.placement.bucket_counts import BucketCounts
+from tidelake.ops.placement.dynamic_buckets import DynamicBuckets
 from tidelake.spec.rows.binary_hash import hash_rows
 from tidelake.spec.rows.binary_row import EMPTY_ROW, encode_rows
-from tidelake.spec.rows.bucket import PartitionBucket, assign_buckets
+from tidelake.spec.rows.bucket_function import PartitionBucket, assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import with_nullable

@@ -15,7 +15,7 @@ from tidelake.files.options import format_of
 from tidelake.files.read.data_file import read_file
 from tidelake.files.read.request import StoredFile
 from tidelake.files.write.keyed import keyed_fields
-from tidelake.index.deletion_vectors import Positions
+from tidelake.index.vector_codec import Positions
 from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
 from tidelake.spec.data_file import DataFile

@@ -22,7 +22,7 @@ from tidelake.ops.scan.postponed import in_arrival_order
 from tidelake.ops.scan.request import ReadRequest
 from tidelake.ops.scan.split import Split
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.rows.bucket_function import assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.store.table_store import TableStore
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidelake.errors import FormatError
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.index_manifest import VECTORS, DeletionVectorRange
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.store.deletion_vectors import FileVector
 from tidelake.store.manifests import ManifestStore
 from tidelake.store.paths import DataPaths

@@ -32,7 +32,7 @@ from tidelake.ops.scan.split import Split, append_splits, bucket_splits
 from tidelake.ops.scan.topn import SortKey, has_usable_bounds, may_be_first
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.rows.binary_row import decode_rows
-from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.rows.bucket_function import assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions, derive_bucket_mode
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.stats.stats_evolution import bounds_under

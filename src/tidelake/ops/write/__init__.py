@@ -26,7 +26,7 @@ Writers:
     increments       successive compactions of one bucket as one
 
 Written rows that another commit overtook:
-    rebase           gives them newer sequence numbers
+    sequence_rebaser   gives them newer sequence numbers
     reassign         puts them into the buckets where their keys are now
     reassign_keys    puts them where their keys live now, also in another partition
     bucket_count     distributes them over another number of buckets

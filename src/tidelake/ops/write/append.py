@@ -22,7 +22,7 @@ from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.rows.binary_row import EMPTY_ROW, encode_rows
-from tidelake.spec.rows.bucket import PartitionBucket, assign_buckets
+from tidelake.spec.rows.bucket_function import PartitionBucket, assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.paths import DataPaths

@@ -17,7 +17,7 @@ from tidelake.ops.context import TableContext
 from tidelake.ops.write.rewrite import FileCopier, Ints, PlaceRows, Places, move_rows
 from tidelake.options import TableOptions
 from tidelake.spec.documents.snapshot import Snapshot
-from tidelake.spec.rows.bucket import assign_buckets
+from tidelake.spec.rows.bucket_function import assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 

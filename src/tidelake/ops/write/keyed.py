@@ -35,8 +35,8 @@ from tidelake.lsm.pick import first_state
 from tidelake.ops.commit.messages import BATCH_IDENTIFIER, CommitMessage
 from tidelake.ops.compact.keyed import Bucket, bucket_vectors, with_vectors
 from tidelake.ops.context import TableContext
-from tidelake.ops.placement.assign import DynamicBucketOptions, DynamicBuckets
 from tidelake.ops.placement.bucket_counts import PartitionBuckets
+from tidelake.ops.placement.dynamic_buckets import DynamicBucketOptions, DynamicBuckets
 from tidelake.ops.placement.routing import Ints, Router, partitions_of
 from tidelake.ops.read.keyed import Merging
 from tidelake.ops.scan.split import Split
@@ -51,7 +51,7 @@ from tidelake.ops.write.spill import Spill
 from tidelake.ops.write.tree import Running, Tree, remove_files
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.documents.snapshot import Snapshot
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.bucket_mode import BucketMode, BucketOptions
 from tidelake.store.snapshots import EXPIRED
 

@@ -12,10 +12,10 @@ from tidelake.ops.write.append import AppendWriter
 from tidelake.spec.schemas.bucket_mode import BucketMode, BucketOptions
 
 if TYPE_CHECKING:  # append tables do without the tree
-    from tidelake.ops.placement.assign import DynamicBuckets
+    from tidelake.ops.placement.dynamic_buckets import DynamicBuckets
     from tidelake.ops.write.keyed import KeyedTableWriter
     from tidelake.ops.write.postpone import DecidingWriter, StagingWriter
-    from tidelake.ops.write.rebase import InProcessRebaser
+    from tidelake.ops.write.sequence_rebaser import InProcessRebaser
 
 __all__ = ["TableWriter", "make_overwrite_guards", "make_reassigner", "make_rebaser", "open_writer"]
 
@@ -73,7 +73,7 @@ def make_rebaser(context: TableContext) -> InProcessRebaser | None:
     """The port that gives rows newer sequence numbers than a concurrent commit; None for append tables."""
     if not context.is_keyed:
         return None
-    from tidelake.ops.write.rebase import InProcessRebaser
+    from tidelake.ops.write.sequence_rebaser import InProcessRebaser
 
     return InProcessRebaser(context.store, context.paths, context.options.of(FileOptions))
 

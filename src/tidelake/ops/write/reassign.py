@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidelake.cleanup import undo_on_error
 from tidelake.index.hash_index import Hashes
 from tidelake.ops.commit.messages import CommitMessage
-from tidelake.ops.placement.assign import (
+from tidelake.ops.placement.dynamic_buckets import (
     Assigner,
     BucketIndex,
     Buckets,
@@ -38,7 +38,7 @@ from tidelake.ops.write.rewrite import PlaceRows, Places, move_rows, new_split
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.index_manifest import HASH, IndexEntry, IndexFile
 from tidelake.spec.rows.binary_hash import hash_rows
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.bucket_mode import BucketMode
 from tidelake.spec.schemas.schema import Schema
 

@@ -47,7 +47,7 @@ from tidelake.ops.write.rewrite import (
 )
 from tidelake.spec.documents.snapshot import CommitKind, Snapshot
 from tidelake.spec.manifests.manifest import ADD
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.rows.row_kind import KINDS
 
 __all__ = ["KeyReassigner"]

@@ -32,7 +32,7 @@ from tidelake.ops.read.append import ReadRequest
 from tidelake.ops.read.rows import read_rows
 from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.split import Split
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.ops.write.append import AppendWriter
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.options import TableOptions

@@ -17,12 +17,12 @@ from tidelake.ops.commit.loop import SEQUENCE_PROPERTY
 from tidelake.ops.commit.options import TableShape
 from tidelake.ops.scan.partitions import PartitionSet
 from tidelake.ops.scan.plan import data_manifests, live_entries
-from tidelake.ops.vectors.index_files import index_files_of
+from tidelake.ops.vectors.vector_writer import index_files_of
 from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile, data_files
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.index_manifest import IndexFile
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.store.table_store import TableStore
 
 

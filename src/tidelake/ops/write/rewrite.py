@@ -27,7 +27,7 @@ from tidelake.options import TableOptions
 from tidelake.spec.data_file import DataFile, FileSource
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.rows.binary_row import decode_rows
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import with_nullable
 from tidelake.store.paths import DataPaths

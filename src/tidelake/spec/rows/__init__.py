@@ -7,7 +7,7 @@ Modules:
     binary_row_encode   columns to rows
     binary_row_layout   sizes and offsets inside a row
     binary_row_scalar   one row at a time, without Arrow
-    bucket              the bucket functions
+    bucket_function     the bucket functions
     key_order           the order of encoded keys
     partition_path      the directory of a partition
     partition_time      the time that the values of a partition stand for

@@ -7,7 +7,7 @@ from enum import Enum
 
 from tidelake.options import Affects, OptionGroup, TableOptions, option, same_option
 from tidelake.spec.layout import POSTPONE_BUCKET
-from tidelake.spec.rows.bucket import BucketFunction
+from tidelake.spec.rows.bucket_function import BucketFunction
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.schemas.schema_options import BUCKETS_OPEN, SchemaOptions
 

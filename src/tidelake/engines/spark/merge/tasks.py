@@ -33,7 +33,7 @@ from tidelake.expr.evaluate import evaluate_scalar
 from tidelake.expr.node import Scalar
 from tidelake.expr.sides import SOURCE, TARGET, column_of, full_name
 from tidelake.files.options import FileOptions
-from tidelake.index.deletion_vectors import bitmap_of
+from tidelake.index.vector_codec import bitmap_of
 from tidelake.ops.change.copy_on_write import CopiedFiles
 from tidelake.ops.change.keyed import CopyOnWrite, LiveBuckets, find_null_sensitive_columns
 from tidelake.ops.change.merge_join import Columns, Ints, Matcher, key_hashes, refuse_repeated_keys

@@ -4,8 +4,8 @@ Keys of integers and dates are hashed by plain column expressions, which Spark c
 columns go to Python, where the hash function of the format runs. Both use values as the writer will see them: cast to
 the type of the column, and with its default instead of null.
 
-Invariant: a row gets the bucket that `spec.rows.bucket` computes, and one task gets all rows of a bucket. A value that
-does not fit its column gets any bucket, because the task that writes it refuses it.
+Invariant: a row gets the bucket that `spec.rows.bucket_function` computes, and one task gets all rows of a bucket. A
+value that does not fit its column gets any bucket, because the task that writes it refuses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelake.ops.placement.bucket_counts import KnownBuckets
 from tidelake.ops.placement.routing import Router
 from tidelake.ops.write.values import fit_column
 from tidelake.spec.casts.cast_values import cast_array
-from tidelake.spec.rows.bucket import BucketFunction, assign_buckets
+from tidelake.spec.rows.bucket_function import BucketFunction, assign_buckets
 from tidelake.spec.schemas.bucket_mode import BucketOptions
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.arrow_types import to_arrow

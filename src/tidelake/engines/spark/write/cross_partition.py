@@ -36,8 +36,8 @@ from tidelake.engines.spark.bridge.tasks import balance
 from tidelake.engines.spark.write.batches import convert_rows, join_batches
 from tidelake.engines.spark.write.dynamic_buckets import new_run_id
 from tidelake.engines.spark.write.receive import BUCKET
-from tidelake.ops.placement.assign import Assigner, DynamicBucketOptions, assigners_for
 from tidelake.ops.placement.cross_partition import MovingKeys, PlacedKeys, key_splits, owners_of, read_keys
+from tidelake.ops.placement.dynamic_buckets import Assigner, DynamicBucketOptions, assigners_for
 from tidelake.ops.scan.split import Split
 from tidelake.ops.write.local_merge import with_kinds
 from tidelake.ops.write.row_kind_filter import RowKindFilter

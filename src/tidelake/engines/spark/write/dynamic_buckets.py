@@ -31,7 +31,7 @@ from tidelake.engines.spark.write.buckets import TASK, arrow_udf, compute_task, 
 from tidelake.errors import InvalidInputError
 from tidelake.index.hash_index import Hashes
 from tidelake.io.ids import Ids
-from tidelake.ops.placement.assign import (
+from tidelake.ops.placement.dynamic_buckets import (
     Assigner,
     BucketIndex,
     Buckets,
@@ -49,7 +49,7 @@ from tidelake.spec.manifests.index_manifest import IndexEntry, IndexFile
 from tidelake.spec.rows.binary_hash import hash_bytes, hash_rows
 from tidelake.spec.rows.binary_row import EMPTY_ROW, encode_rows
 from tidelake.spec.rows.binary_row_layout import ARITY_PREFIX_SIZE
-from tidelake.spec.rows.bucket import PartitionBucket, bucket_default
+from tidelake.spec.rows.bucket_function import PartitionBucket, bucket_default
 from tidelake.spec.schemas.schema import Schema
 from tidelake.spec.types.data_types import Field, with_nullable
 from tidelake.store.table_store import TableStore

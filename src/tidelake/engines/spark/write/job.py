@@ -47,7 +47,7 @@ from tidelake.ops.commit.messages import CommitMessage, CommitResult
 from tidelake.ops.commit.replan import replan
 from tidelake.ops.context import TableContext
 from tidelake.ops.hooks.committers import open_committer
-from tidelake.ops.placement.assign import DynamicBucketOptions, DynamicBuckets
+from tidelake.ops.placement.dynamic_buckets import DynamicBucketOptions, DynamicBuckets
 from tidelake.ops.scan.postponed import PostponeOptions
 from tidelake.ops.write.keyed import KeyedTableWriter
 from tidelake.ops.write.keyed_options import KeyedWriteOptions

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from tidelake.cleanup import undo_on_error
 from tidelake.errors import FormatError, NotFoundError
-from tidelake.index.deletion_vectors import Positions, bitmap_of
+from tidelake.index.vector_codec import Positions, bitmap_of
 from tidelake.ops.commit.abort import remove_files
 from tidelake.ops.commit.messages import CommitMessage
 from tidelake.ops.context import TableContext
 from tidelake.options import TableOptions
 from tidelake.spec.documents.snapshot import Snapshot
 from tidelake.spec.manifests.index_manifest import DELETION_VECTORS, IndexEntry, IndexFile
-from tidelake.spec.rows.bucket import PartitionBucket
+from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.bucket_mode import BucketMode, bucket_mode
 from tidelake.spec.schemas.schema import Schema
 from tidelake.store.deletion_vectors import FileVector, VectorOptions, read_vector, write_vectors

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidelake.errors import InvalidInputError
-from tidelake.spec.rows.bucket import BucketFunction, assign_buckets, bucket_default, bucket_hive, bucket_mod
+from tidelake.spec.rows.bucket_function import BucketFunction, assign_buckets, bucket_default, bucket_hive, bucket_mod
 from tidelake.spec.types.arrow_types import to_arrow
 from tidelake.spec.types.data_types import (
     BIGINT,

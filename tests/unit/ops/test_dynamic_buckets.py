@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.verb_samples import table
 from tidelake.errors import FormatError, InvalidInputError, UnsupportedError
 from tidelake.index.hash_index import Hashes, decode_hash_index
-from tidelake.ops.placement.assign import (
+from tidelake.ops.placement.dynamic_buckets import (
     BUCKET_MAX,
     Assigner,
     BucketIndex,

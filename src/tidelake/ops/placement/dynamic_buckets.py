@@ -31,7 +31,7 @@ from tidelake.options import Affects, Int64, OptionGroup, at_least, option, same
 from tidelake.spec.manifests.index_manifest import HASH, IndexEntry, IndexFile
 from tidelake.spec.rows.binary_hash import hash_bytes
 from tidelake.spec.rows.binary_row_layout import ARITY_PREFIX_SIZE
-from tidelake.spec.rows.bucket import PartitionBucket, bucket_default
+from tidelake.spec.rows.bucket_function import PartitionBucket, bucket_default
 from tidelake.store.paths import PathOptions
 from tidelake.store.table_store import TableStore
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tidelake.errors import FormatError, InvalidInputError
-from tidelake.index.deletion_vectors import (
+from tidelake.index.vector_codec import (
     NARROW_MAGIC,
     WIDE_MAGIC,
     VectorRange,
@@ -176,5 +176,5 @@ def test_a_small_block_that_stands_for_four_billion_rows_takes_no_memory() -> No
 
 
 def test_importing_tidelake_loads_no_bitmaps() -> None:
-    code = "import tidelake, tidelake.index.deletion_vectors, sys; assert 'pyroaring' not in sys.modules"
+    code = "import tidelake, tidelake.index.vector_codec, sys; assert 'pyroaring' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidelake.index.deletion_vectors import Positions, bitmap_of
+from tidelake.index.vector_codec import Positions, bitmap_of
 from tidelake.spec.manifests.index_manifest import IndexFile
 from tidelake.store.deletion_vectors import FileVector, VectorOptions
 from tidelake.store.paths import DataPaths
