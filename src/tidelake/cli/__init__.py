@@ -7,6 +7,8 @@ Commands:
     commands      the list of all commands, in the order of `--help`
     looking       list, show and explain tables, rows and keys
     system        print system tables, and set options
+    defining      create, alter and drop databases and tables
+    exporting     count rows, and write them to files
     following     show what was committed and what changed
     writing       write, delete and update rows
     compacting    compact and rescale

@@ -8,7 +8,20 @@ from __future__ import annotations
 import click
 
 import tidelake
-from tidelake.cli import calling, compacting, following, looking, maintenance, partitions, refs, system, upkeep, writing
+from tidelake.cli import (
+    calling,
+    compacting,
+    defining,
+    exporting,
+    following,
+    looking,
+    maintenance,
+    partitions,
+    refs,
+    system,
+    upkeep,
+    writing,
+)
 from tidelake.cli.place import (
     CommonOptions,
     InOrder,
@@ -70,12 +83,17 @@ for _each in (
     looking.show,
     looking.schema,
     looking.head,
+    exporting.count,
+    exporting.export,
     looking.explain,
     looking.why,
     following.diff,
     following.log,
     following.follow,
     *system.COMMANDS,
+    defining.create,
+    defining.alter,
+    defining.drop,
     writing.write,
     writing.delete,
     writing.update,

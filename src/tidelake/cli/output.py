@@ -127,14 +127,15 @@ def print_json(value: Any) -> None:
     """One JSON document on standard output; an object also has the warnings of this run."""
     if isinstance(value, Mapping) and warnings_seen:
         value = {**value, "warnings": [*value.get("warnings", ()), *warnings_seen]}
-    sys.stdout.write(json.dumps(_strict(value), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(strict_json(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _strict(value: Any) -> Any:
+def strict_json(value: Any) -> Any:
+    """The same value as JSON can hold it: other values as texts, as they are shown."""
     if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {str(key): strict_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
+        return [strict_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else _text(value)
@@ -149,7 +150,7 @@ def _text(value: object) -> str:
         case Decimal():
             return format(value, "f")
         case dict() | list() | tuple():
-            return json.dumps(_strict(value), ensure_ascii=False)
+            return json.dumps(strict_json(value), ensure_ascii=False)
         case _:
             return str(value)
 

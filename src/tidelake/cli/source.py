@@ -31,6 +31,7 @@ _ENDINGS = {
     "feather": "arrow",
     "ipc": "arrow",
 }
+_OTHER_FORMAT = "write the rows as Parquet or Arrow"
 _PACKED = ("gz", "bz2", "zst", "lz4")
 
 
@@ -143,7 +144,7 @@ def _arrow(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
 def _csv(stream: Any, schema: pa.Schema | None, *, delimiter: str = ",") -> Iterator[pa.RecordBatch]:
     import pyarrow.csv
 
-    _refuse_nested(schema)
+    check_holds("csv", schema, "read from", hint=_OTHER_FORMAT)
     read = pyarrow.csv.ReadOptions(use_threads=False)  # errors name the row only if one thread reads
     convert = pyarrow.csv.ConvertOptions(
         column_types=schema,
@@ -164,7 +165,7 @@ def _jsonl(stream: Any, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.json
 
-    _refuse_maps(schema)
+    check_holds("jsonl", schema, "read from", hint=_OTHER_FORMAT)
     wanted = None if schema is None else pa.schema([field.with_type(_json_type(field.type)) for field in schema])
     how = pyarrow.json.ParseOptions(explicit_schema=wanted)
     first = 1
@@ -244,23 +245,26 @@ def _holds(dtype: pa.DataType, wanted: Iterable[str]) -> bool:
     return any(_holds(dtype.field(number).type, wanted) for number in range(dtype.num_fields))
 
 
-def _refuse_nested(schema: pa.Schema | None) -> None:
+def check_holds(kind: str, schema: pa.Schema | None, verb: str, *, hint: str, texts_only: bool = False) -> None:
+    """Refuse columns that a format cannot hold: nested ones in CSV; in JSON what Arrow cannot read from it.
+
+    These are maps, and times of day inside rows and arrays; with `texts_only` bytes too, which may not be a text.
+
+    Raises:
+        UnsupportedError: there is such a column.
+    """
+    bytes_like = ("binary", "large_binary", "fixed_size_binary") if texts_only else ()
     for field in schema or ():
-        if _holds(field.type, ("nested",)):
-            raise _cannot_hold("CSV", field)
-
-
-def _refuse_maps(schema: pa.Schema | None) -> None:
-    """Refuse columns that Arrow cannot read from JSON: maps, and times of day inside rows and arrays."""
-    for field in schema or ():
-        if _holds(field.type, ("map",)) or (field.type.num_fields and _holds(field.type, ("time",))):
-            raise _cannot_hold("JSON", field)
-
-
-def _cannot_hold(what: str, field: pa.Field) -> UnsupportedError:
-    return UnsupportedError(
-        f"a column of the table cannot be read from {what}",
-        column=field.name,
-        type=field.type,
-        hint="write the rows as Parquet or Arrow",
-    )
+        dtype = field.type
+        if kind in ("csv", "tsv"):
+            fits = not _holds(dtype, ("nested", *bytes_like))
+        elif kind == "jsonl":
+            in_rows = dtype.num_fields and _holds(dtype, ("time",))
+            fits = not (_holds(dtype, ("map", *bytes_like)) or in_rows)
+        else:
+            return
+        if not fits:
+            name = "JSON" if kind == "jsonl" else "CSV"
+            raise UnsupportedError(
+                f"a column of the table cannot be {verb} {name}", column=field.name, type=dtype, hint=hint
+            )
