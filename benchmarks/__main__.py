@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, commits, hashing, imports, keyed, planning, rows, wide
+from benchmarks import changes, commits, hashing, imports, keyed, maintenance, planning, rows, wide
 from benchmarks.peers import Peer
 from benchmarks.timing import Result
 
-SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes", "wide")
+SECTIONS = ("imports", "hashing", "planning", "commits", "rows", "keyed", "changes", "wide", "maintenance")
 APART = ("spark", "spark-changes", "spark-streams")
 """Sections that run only when they are named."""
 
@@ -50,6 +50,8 @@ def main() -> None:
                     results += changes.run(peer, arguments.repeat)
                 case "wide":
                     results += wide.run(arguments.repeat)
+                case "maintenance":
+                    results += maintenance.run(arguments.repeat)
                 case "spark":
                     from benchmarks import spark
 
