@@ -24,8 +24,8 @@ def plain(text: object, *, limit: int | None = None) -> str:
 
 
 def pluralize(number: int, what: str) -> str:
-    """Return a count with its noun: `1 file`, `2,000 files`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    """Return a count with its noun: `1 file`, `2,000 files`, `0 branches`."""
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('ch') else 's'}"
 
 
 def html_text(text: object) -> str:

@@ -419,7 +419,9 @@ class Scan:
     @property
     def _keeps_whole_files(self) -> bool:
         """Whether every row of the files is wanted: a condition on partitions holds for all rows of a file or none."""
-        decided = self.where is None or self.where.columns() <= set(self.schema.partition_keys)
+        # A condition on no column, such as 1 = 0, holds for all rows or for none; planners of changes do not ask it.
+        looked_at = self.where.columns() if self.where is not None else frozenset[str]()
+        decided = self.where is None or (bool(looked_at) and looked_at <= set(self.schema.partition_keys))
         return decided and not self.request().forgives
 
     def min(self, column: str) -> Any:

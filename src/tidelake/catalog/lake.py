@@ -80,8 +80,8 @@ class Lake:
     # -------------------------------------------------------------------------------------------- databases
 
     def databases(self) -> list[str]:
-        """The names of the databases."""
-        return self.catalog.databases()
+        """The names of the databases; that of the system tables is not among them, also if it has a folder."""
+        return [name for name in self.catalog.databases() if name != SYSTEM_DATABASE]
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Create a database.
@@ -274,7 +274,7 @@ class Lake:
             StorageError: the storage failed; the target has no snapshot.
         """
         opened = self.table(source)
-        check_plain_name(target)
+        refuse_system_database(check_plain_name(target).partition(".")[0], "copy a table")
         if not isinstance(opened, Table):
             raise UnsupportedError("views are not copied", view=source, hint="copy the table")
         chosen = choose_partitions(opened.schema, opened.parse_condition(where), None)

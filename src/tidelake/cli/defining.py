@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import tidelake
+from tidelake.catalog.global_tables import refuse_system_database
 from tidelake.cli.place import (
     CommonOptions,
     Proposal,
@@ -114,6 +115,8 @@ def alter(common: CommonOptions, /, table: str | None, yes: bool, **given: Any) 
     handle = open_named(common, table)
     nulls = {**dict.fromkeys(given["nullable"], True), **dict.fromkeys(given["required"], False)}
     comment = given["comment"]
+    for name in given["drop"]:
+        handle.schema.field(name.partition(".")[0])  # a column that does not exist is an error before the question
     if given["drop"] and not _may_drop_columns(common, handle, given["drop"], yes=yes):
         return
     altered = handle.alter(
@@ -188,6 +191,7 @@ def _propose_drop(common: CommonOptions, name: str) -> Proposal:
 
 
 def _propose_drop_database(lake: tidelake.Lake, name: str, *, cascade: bool) -> Proposal:
+    refuse_system_database(name, "drop a database")
     tables = lake.tables(name)
     if tables and not cascade:
         raise tidelake.InvalidInputError(

@@ -291,7 +291,8 @@ def analyze(common: CommonOptions, table: str | None, columns: str | None, all_c
         say("the table has no snapshot, so there is nothing to analyze")
         return
     say(
-        f"snapshot {found.snapshot_id} has {found.merged_record_count:,} rows, {found.merged_record_size_bytes:,} bytes"
+        f"snapshot {found.snapshot_id} has {pluralize(found.merged_record_count or 0, 'row')}, "
+        f"{found.merged_record_size_bytes:,} bytes"
     )
     if found.columns:
         show_table(done.to_arrow(), title=handle.name, as_json=False, whole=True)

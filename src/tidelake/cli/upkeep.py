@@ -173,10 +173,20 @@ def purge(common: CommonOptions, table: str | None, confirm: str | None, plan_on
     if confirm is None:
         note(f"removes {plan}")
         note("this cannot be undone: only the schema is left")
-        confirm = click.prompt(f"type {handle.name} to go ahead", err=True, default="", show_default=False)
+        try:
+            confirm = click.prompt(f"type {handle.name} to go ahead", err=True, default="", show_default=False)
+        except click.Abort as cause:
+            if isinstance(cause.__context__, KeyboardInterrupt):
+                raise
+            raise tidelake.InvalidInputError(
+                "the question was not answered, so nothing was changed", hint=f"use --confirm {handle.name}"
+            ) from cause
     if confirm != handle.name:
         raise tidelake.InvalidInputError(
-            "typed name is not that of the table, so nothing was changed", typed=confirm, table=handle.name
+            "typed name is not that of the table, so nothing was changed",
+            typed=confirm,
+            table=handle.name,
+            hint=f"type {handle.name}, or use --confirm {handle.name}",
         )
     with progress_bar("purging"):
         done = handle.purge_files()

@@ -62,6 +62,11 @@ class PlacedScan(Scan):
             "hidden columns are not available for changes", column=self.hidden[0], hint="leave it out"
         )
 
+    def _find_extreme(self, column: str, *, greatest: bool) -> pa.Array:
+        # Hidden columns do not matter to the values of others, so the rows are those of an ordinary scan.
+        plain = Scan(self.context, self.wanted, self.changes, self.planned, self._pinned)
+        return plain._find_extreme(column, greatest=greatest)
+
     def _begin(self) -> Iterator[pa.RecordBatch]:
         if self.shape is not Shape.ROWS:
             self.refuse_changes()

@@ -72,6 +72,10 @@ class SystemScan(Scan):
         """
         self.plan()
 
+    @property
+    def _answers_by_file(self) -> bool:
+        return False
+
     def explain(self) -> str:
         """What the read would do, for a person."""
         lines = [f"read {self.name} from metadata", f"  columns    {', '.join(self.columns)}"]

@@ -478,6 +478,10 @@ class Unchanged:
                 raise rows_changed(self.store, later.id)
             if later.kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
                 self._look(later, later.snapshot, messages)
+                restored = later.find_restored_files()
+                places = {(message.partition, message.bucket) for message in messages}
+                if restored is None or any((partition, bucket) in places for partition, bucket, _ in restored):
+                    raise rows_changed(self.store, later.id)
             elif later.kind is CommitKind.COMPACT and self._gave_buckets(later, messages):
                 raise rows_changed(self.store, later.id)
 

@@ -129,7 +129,9 @@ def header_of_return(header: Header, previous: Snapshot) -> Header:
     """
     back = header.returns_to
     assert back is not None
-    own = {key: text for key, text in back.properties.items() if not _is_progress(key)}
+    own = {key: text for key, text in back.properties.items() if not _is_progress(key) and key != ATTEMPTS_PROPERTY}
+    if ATTEMPTS_PROPERTY in header.properties:
+        own[ATTEMPTS_PROPERTY] = header.properties[ATTEMPTS_PROPERTY]
     return replace(
         header,
         schema_id=back.schema_id,

@@ -48,7 +48,7 @@ class LevelsUnchanged:
     store: TableStore
 
     def check(self, proposal: Proposal) -> None:
-        """Refuse a proposal if a compaction or overwrite since its plan changed sorted levels.
+        """Refuse a proposal if a compaction or overwrite since its plan changed sorted levels, or rows came back.
 
         Raises:
             CommitConflictError: one of them changed such a bucket, or has expired, so its change is unknown.
@@ -66,7 +66,11 @@ class LevelsUnchanged:
                 raise _conflict(later.id, None)
             if later.kind not in (CommitKind.COMPACT, CommitKind.OVERWRITE):
                 continue
-            for place in _find_changed_buckets(later.read_entries(partitions=partitions, columns=_COLUMNS)):
+            restored = later.find_restored_files()
+            if restored is None:
+                raise _conflict(later.id, None)
+            changed = _find_changed_buckets(later.read_entries(partitions=partitions, columns=_COLUMNS))
+            for place in changed | {(partition, bucket) for partition, bucket, _ in restored}:
                 if bases.get(place, later.id) < later.id:
                     raise _conflict(later.id, place[1])
 

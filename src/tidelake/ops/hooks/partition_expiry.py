@@ -60,8 +60,9 @@ class PartitionExpiryHook:
             committer = Committer(context, self.user, overwrite_guards=guards_here)
             return committer.drop_after(partitions, identifier=published.commit_identifier, guards=guards)
 
-        run_partition_expiry(context, options, plan, drop)
+        # Before the drop: a check that fails is not repeated at each commit. The next process looks again.
         self._checked_ms = now_ms
+        run_partition_expiry(context, options, plan, drop)
         if options.check_interval_ms:
             ExpiryCheckStore(context.store.env.io, context.store.layout).write(now_ms)
         return [f"committed, but {warning}" for warning in plan.warnings]

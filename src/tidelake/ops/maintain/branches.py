@@ -107,6 +107,8 @@ def delete_branch(context: TableContext, name: str) -> None:
         InvalidInputError: it is the main branch, or the one the handle works on.
         NotFoundError: the branch does not exist.
     """
+    if name == MAIN_BRANCH:
+        raise InvalidInputError("the main branch cannot be deleted", branch=name, hint="drop the table instead")
     if name == context.store.layout.branch:
         raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
     branches = branch_store(context.store)
@@ -125,10 +127,10 @@ def rename_branch(context: TableContext, name: str, new: str) -> None:
         UnsupportedError: the storage cannot move a folder in one step.
         StorageError: the storage failed; the branch is whole under one of the two names.
     """
-    if name == context.store.layout.branch:
-        raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
     if name == MAIN_BRANCH:
         raise InvalidInputError("the main branch cannot be renamed", branch=name, hint="create a branch from a tag")
+    if name == context.store.layout.branch:
+        raise InvalidInputError("branch is in use by this handle", branch=name, hint="open the main branch first")
     io = context.store.env.io
     branch_store(context.store).check(name)
     source, target = branch_dir(name), branch_dir(new)

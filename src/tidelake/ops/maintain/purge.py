@@ -110,12 +110,13 @@ def run_purge(context: TableContext, committer: Committer, plan: PurgePlan) -> P
     """
     for name in plan.branches:
         delete_branch(context, name)
-    left: list[str] = []
-    for name in plan.tags:
-        left += run_tag_deletion(context, plan_tag_deletion(context, name))
     for name in plan.consumers:
         reset_consumer(context, name, None)
     result = committer.truncate()
+    left: list[str] = []
+    # After the commit, which may create a tag of the batch job.
+    for name in sorted(tag_store(context.store).all()):
+        left += run_tag_deletion(context, plan_tag_deletion(context, name))
     gone = unless_overtaken(lambda: run_changelog_expiry(context, plan_changelog_expiry(context, delete_all=True)))
     done = unless_overtaken(lambda: run_expire(context, _plan_last_expiry(context)))
     return replace(plan, left=(*left, *gone.left, *done.left), result=result)

@@ -85,7 +85,9 @@ def _wrong_hints(io: FileIO, layout: TableLayout) -> Iterator[HintRepair]:
         ids = [number for number in numbers if number is not None]
         for name, right in ((EARLIEST, min(ids, default=None)), (LATEST, max(ids, default=None))):
             said = _read_hint(io, path_of(name)) if right is not None else None
-            if right is not None and said != right:
+            # The first snapshot after a gap may be noted as the oldest that counts (`earliest`).
+            follows_gap = name == EARLIEST and said is not None and said in ids and said - 1 not in ids
+            if right is not None and said != right and not follows_gap:
                 yield HintRepair(path_of(name), said, right)
 
 

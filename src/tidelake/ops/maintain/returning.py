@@ -103,8 +103,8 @@ def run_return(context: TableContext, committer: Committer, plan: ReturnPlan) ->
     """
     if plan.is_empty:
         return plan
-    if plan.tag is not None:
-        return replace(plan, result=committer.return_to(plan.target))
+    # Also for a target that a tag names: that tag may be deleted, and who plans to delete its files looks for new tags
+    # only, because other commits hold no file that the snapshot before them does not hold.
     store = context.store
     name = f"{_PREFIX}{plan.target.id}-{store.env.ids.uuid()}"
 

@@ -51,7 +51,7 @@ def moment_ms(value: Moment) -> int:
 
 
 def span_ms(value: Span) -> int:
-    """A duration in milliseconds.
+    """A duration in milliseconds; a plain number is one already, but a text needs a unit.
 
     Raises:
         InvalidInputError: it is not a duration.
@@ -60,6 +60,11 @@ def span_ms(value: Span) -> int:
         return round(value.total_seconds() * 1_000)
     if isinstance(value, int):
         return value
+    if _DIGITS.fullmatch(value):
+        # Milliseconds to the format, days to most people: what expires must not depend on it.
+        raise InvalidInputError(
+            "number without a unit is not a duration", value=value, hint=f"write it with a unit, such as `{value} d`"
+        )
     try:
         return parse_duration(value)
     except ValueError as cause:

@@ -9,10 +9,13 @@ import pytest
 
 import tidelake as tl
 from tidelake.catalog.filesystem import FileSystemCatalog
-from tidelake.errors import InvalidInputError, NotFoundError, StorageError
+from tidelake.errors import CommitConflictError, InvalidInputError, NotFoundError, StorageError
 from tidelake.io.env import Env
 from tidelake.io.ids import SeededIds
+from tidelake.ops.commit.committer import Committer
+from tidelake.ops.commit.since import commits_since
 from tidelake.ops.maintain.returning import ReturnPlan
+from tidelake.ops.maintain.tags import plan_tag_deletion, run_tag_deletion
 from tidelake.ops.scan.plan import data_manifests, live_entries, read_changes
 from tidelake.spec.manifests.manifest import DELETE, identities
 from tidelake.testing import FakeClock, Fault, FaultyFileIO, MemoryFileIO
@@ -136,7 +139,7 @@ def test_a_watermark_comes_back_and_rises_again() -> None:
 def test_every_way_to_name_a_snapshot_leads_there() -> None:
     table = new_table()
     table.create_tag("first", snapshot=1)
-    assert back(table, tag="first").tag == "first"
+    assert str(back(table, tag="first").tag).startswith("rollback-to-as-latest-1-")
     assert back(table, timestamp=table.snapshot(2).time_ms).target.id == 2
     with pytest.raises(InvalidInputError, match="exactly one"):
         table.rollback_to(snapshot=1, watermark=1, as_latest=True)
@@ -249,3 +252,99 @@ def test_a_publish_that_fails_leaves_no_tag() -> None:
     with pytest.raises(StorageError):
         failing.rollback_to(snapshot=2, as_latest=True)
     assert table.tags() == {}
+
+
+# ------------------------------------------------------------------------------------------------ other jobs
+
+
+def new_marked_table(keyed: bool) -> tl.Table:
+    """Three rows, of which one is deleted by a vector in the newest snapshot; snapshot 1 or 2 has all."""
+    options = {"deletion-vectors.enabled": "true", **({"bucket": "1"} if keyed else {})}
+    table = new_lake().create_table(
+        "db.v", {"a": "INT", "b": "INT"}, primary_key=["a"] if keyed else None, options=options
+    )
+    table.write([{"a": n, "b": n} for n in (1, 2, 3)])
+    return table
+
+
+def test_the_tag_that_is_gone_back_to_is_held_against_a_deletion_planned_before() -> None:
+    table = new_table(write_only="true")
+    table.create_tag("keep", snapshot=1)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than=AGES_AWAY)
+    plan = plan_tag_deletion(table.context, "keep")
+    back(table, tag="keep")
+    with pytest.raises(CommitConflictError):
+        run_tag_deletion(table.context, plan)
+    assert len(rows(table)) == 4
+    table.delete_tag("keep")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than=AGES_AWAY)
+    assert len(rows(table)) == 4
+    assert table.check(deep=True).ok
+
+
+def test_rows_that_came_back_without_an_entry_are_noticed_by_who_looked_them_up() -> None:
+    table = new_marked_table(keyed=True)
+    whole = table.store.snapshots.latest_id()
+    table.delete("a = 1")
+    writer = table.new_write("job")
+    writer.write([{"a": 1, "b": 100}])
+    messages = writer.prepare_commit(1)
+    back(table, snapshot=whole)
+    table.new_commit("job").commit(messages, identifier=1)
+    assert [key for key, _ in rows(table)] == [1, 2, 3]  # a compaction of the bucket may still have to show the new row
+    table.compact(full=True)
+    assert rows(table) == [(1, 100), (2, 2), (3, 3)]
+
+
+def test_a_dedicated_compaction_notices_rows_that_came_back() -> None:
+    table = new_marked_table(keyed=True).with_options({"write-only": "true"})
+    whole = table.store.snapshots.latest_id()
+    states = iter([lambda: table.delete("a = 1"), lambda: back(table, snapshot=whole), None])
+    seen: list[Any] = []
+
+    def between(_: Any) -> None:
+        seen.append(rows(table))
+        step = next(states)
+        if step is not None:
+            step()
+        else:
+            return
+        if len(seen) == 2:
+            table.write([{"a": 1, "b": 100}])
+
+    table.keep_compacted(max_rounds=3, interval="1 s", progress=between)
+    assert rows(table) == [(1, 100), (2, 2), (3, 3)]
+
+
+def test_a_merge_does_not_insert_what_came_back_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_marked_table(keyed=False)
+    table.delete("a = 1")
+    real = Committer.commit
+
+    def commit_late(self: Committer, *given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Committer, "commit", real)
+        back(table, snapshot=1)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Committer, "commit", commit_late)
+    table.merge([{"a": 1, "b": 7}], on=["a"]).when_not_matched_insert_all().run()
+    assert rows(table) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_commit_says_in_which_files_deleted_rows_are_back() -> None:
+    table = new_marked_table(keyed=False)
+    table.delete("a = 1")
+    table.delete("a = 2")
+    back(table, snapshot=1)
+    table.delete("a = 3")
+    table.write([{"a": 9, "b": 9}], mode="overwrite")
+    (name,) = table.files(snapshot=1, columns=["file_name"]).column("file_name").to_pylist()
+    found = {
+        each.id: each.find_restored_files() for each in commits_since(table.store, 0, table.store.snapshots.latest_id())
+    }
+    restored = {number for number, files in found.items() if files}
+    assert {file[2] for number in restored for file in found[number]} == {name}
+    assert restored == {4}
+    table.expire_snapshots(retain_max=3, retain_min=3, older_than=AGES_AWAY)
+    (oldest, *_) = commits_since(table.store, 3, 4)
+    assert oldest.find_restored_files() is None
