@@ -106,3 +106,18 @@ def test_a_table_that_is_dropped_while_the_lake_is_listed_is_left_out(
     listed = type(lake.catalog).tables
     monkeypatch.setattr(type(lake.catalog), "tables", lambda self, name: [*listed(self, name), "gone"])
     assert lake.table("sys.tables").count() == 2
+
+
+def test_nothing_is_copied_into_the_database_of_the_system_tables(lake: tl.Lake) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        lake.copy_table("a.t", "sys.t")
+    assert caught.value.code == "system-name"
+    lake.env.io.write("sys.db/stray", b"x")
+    assert lake.databases() == ["a", "b"]
+    assert lake.repair(plan_only=True)
+
+
+def test_the_least_value_of_a_system_table_is_read(lake: tl.Lake) -> None:
+    scan = lake.table("a.t$snapshots").scan()
+    assert (scan.min("snapshot_id"), scan.max("snapshot_id")) == (1, 1)
+    assert lake.table("a.t$files").scan(where="record_count > 100").max("record_count") is None

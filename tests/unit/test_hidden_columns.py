@@ -134,3 +134,13 @@ def test_a_column_of_the_table_with_such_a_name_is_that_column(lake: tl.Lake) ->
     table.write([{"id": 1, BUCKET: "mine"}])
     assert table.to_arrow([BUCKET]).to_pylist() == [{BUCKET: "mine"}]
     assert table.to_arrow([BUCKET, ROW]).to_pylist() == [{BUCKET: "mine", ROW: 0}]
+
+
+@pytest.mark.parametrize("how", [{"limit": 2}, {"where": "number > 1"}, {}])
+def test_the_least_value_of_a_scan_with_hidden_columns_is_that_of_its_rows(
+    append: Table, how: dict[str, object]
+) -> None:
+    plain, placed = (append.scan(columns, **how) for columns in (["number"], [BUCKET, "number"]))
+    assert placed.to_arrow()["number"].to_pylist() == plain.to_arrow()["number"].to_pylist()
+    for column in ("number", "v"):
+        assert (placed.min(column), placed.max(column)) == (plain.min(column), plain.max(column))

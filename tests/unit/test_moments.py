@@ -130,3 +130,17 @@ def test_a_number_without_a_unit_deletes_nothing(table: Table, digits: str) -> N
         with pytest.raises(InvalidInputError, match="number without a unit"):
             verb(older_than=digits)
     assert table.inspect.snapshots().num_rows == 3
+
+
+def test_a_duration_without_a_unit_is_refused_where_something_expires_by_it() -> None:
+    lake = tl.connect("memory://units")
+    table = lake.create_table("d.t", {"id": "INT", "dt": "STRING"}, partition_by=["dt"])
+    table.write([{"id": 1, "dt": "2026-01-01"}])
+    for call in (
+        lambda: table.create_tag("t", time_retained="90"),
+        lambda: table.expire_partitions("30", plan_only=True),
+        lambda: lake.call("create_tag", "d.t", "t", time_retained="90"),
+    ):
+        with pytest.raises(tl.InvalidInputError, match="without a unit"):
+            call()
+    assert table.tags() == {}

@@ -89,6 +89,13 @@ def test_columns_are_dropped_after_a_yes(users: tl.Table, where: tuple[str, str]
     assert users.at(snapshot=3).to_arrow(columns=["name"]).num_rows == 10
 
 
+def test_a_column_that_does_not_exist_is_not_asked_about(
+    users: tl.Table, where: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = main_code(capsys, *where, "alter", "shop.users", "--drop", "nope")
+    assert (code, "drops" in err, "nope" in err) == (1, False, True)
+
+
 def test_an_alter_without_a_change_is_a_mistake(users: tl.Table, where: tuple[str, str]) -> None:
     assert run(*where, "alter", "shop.users").exit_code == 1
 
@@ -114,7 +121,7 @@ def test_only_an_empty_database_is_dropped_unless_its_tables_go_too(
     assert tl.connect(where[1]).databases() == []
 
 
-@pytest.mark.parametrize("name", ["shop.users$branch_b", "shop.users$files", "shop.nothing", "sys.tables"])
+@pytest.mark.parametrize("name", ["shop.users$branch_b", "shop.users$files", "shop.nothing", "sys.tables", "sys"])
 def test_what_is_not_a_table_is_not_dropped(
     users: tl.Table, where: tuple[str, str], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

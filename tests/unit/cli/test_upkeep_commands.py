@@ -65,6 +65,9 @@ def test_a_purge_needs_the_name_of_the_table(users: tl.Table, where: tuple[str, 
     for result in (run(*arguments, typed="yes\n"), run(*arguments, "--confirm", "users")):
         assert result.exit_code == 1
         assert isinstance(result.exception, tl.InvalidInputError)
+    unanswered = run(*arguments, typed="").exception
+    assert isinstance(unanswered, tl.InvalidInputError)
+    assert "--confirm shop.users" in (unanswered.hint or "")
     assert users.count() == 10
     assert "shop.users is empty now" in run(*arguments, typed="shop.users\n").stdout
     assert users.count() == 0

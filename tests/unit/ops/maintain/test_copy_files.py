@@ -187,3 +187,19 @@ def test_views_branches_and_missing_tables(lake: tl.Lake) -> None:
     lake.create_table("d.empty", COLUMNS)
     assert lake.copy_table("d.empty", "d.fourth").snapshot_ids == ()
     assert lake.table("d.fourth").count() == 0
+
+
+def test_staged_files_keep_the_form_of_name_that_compactions_of_paimon_parse(lake: tl.Lake) -> None:
+    source = lake.create_table("d.source", COLUMNS, partition_by=["dt"], **KINDS["postponed"])
+    for number in range(3):
+        source.write([{"id": number, "dt": "a", "v": "x"}], commit_user="job", identifier=number)
+    lake.copy_table("d.source", "d.target")
+    found = [
+        sorted(name.rpartition("-w-") for name in table.files(columns=["file_name"]).column("file_name").to_pylist())
+        for table in (source, lake.table("d.target"))
+    ]
+    assert all(mark for _, mark, _ in found[1])
+    assert [writer for writer, _, _ in found[1]] == [writer for writer, _, _ in found[0]]
+    numbers = [[own.rpartition("-")[2] for _, _, own in names] for names in found]
+    assert sorted(numbers[0]) == sorted(numbers[1])
+    assert not {own for *_, own in found[0]} & {own for *_, own in found[1]}

@@ -73,3 +73,10 @@ def test_an_empty_table_and_a_branch() -> None:
     assert table.count() == 0
     with pytest.raises(InvalidInputError, match="branch cannot be purged"):
         full().branch("b").purge_files()
+
+
+def test_the_tag_of_a_batch_job_goes_too() -> None:
+    table = full(tag__automatic_creation="batch")
+    table.purge_files()
+    assert table.tags() == {}
+    assert table.count() == 0

@@ -49,3 +49,14 @@ def test_a_lake_repairs_all_tables_or_those_that_are_named() -> None:
     assert all(each.is_empty for each in lake.repair())
     with pytest.raises(NotFoundError):
         lake.repair("gone")
+
+
+def test_the_oldest_snapshot_that_was_noted_after_a_gap_stays_noted() -> None:
+    table = tl.connect("memory://").create_table("a.gap", {"id": "INT"})
+    for number in range(4):
+        table.write([{"id": number}])
+    table.store.publisher.delete(2)
+    table.repair_earliest_snapshot(3)
+    assert plan_repair(table.context).is_empty
+    table.store.env.io.overwrite("snapshot/EARLIEST", b"4")
+    assert [each.after for each in plan_repair(table.context).hints] == [1]

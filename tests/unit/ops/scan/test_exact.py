@@ -121,3 +121,18 @@ def test_every_type_has_the_minimum_and_maximum_of_its_rows(kind: str) -> None:
             assert repr([table.scan().min(name), table.scan().max(name)]).replace("-0.0", "0.0") == repr(
                 expected
             ).replace("-0.0", "0.0"), (name, names[name])
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_condition_on_no_column_counts_in_reads_of_changes_too(keyed: bool) -> None:
+    table = new_table(keyed=keyed, **({"bucket": "1"} if keyed else {}))
+    for number in range(3):
+        table.write([{"id": number, "dt": "a", "v": "x"}])
+    reads = [
+        table.scan(where="1 = 0"),
+        table.with_options({"incremental-between": "0,2"}).scan(where="1 = 0"),
+        table.with_options({"scan.mode": "latest-delta"}).scan(where="1 = 0"),
+        table.changes(1, 3, where="1 = 0"),
+    ]
+    for scan in reads:
+        assert (scan.to_arrow().num_rows, scan.count(), scan.min("id"), scan.max("id")) == (0, 0, None, None)
