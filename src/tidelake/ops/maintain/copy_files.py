@@ -31,7 +31,6 @@ from tidelake.ops.scan.partitions import PartitionFilter
 from tidelake.ops.scan.plan import EVERY_PARTITION, data_manifests, live_entries
 from tidelake.spec.data_file import DataFile, data_files
 from tidelake.spec.documents.snapshot import Snapshot
-from tidelake.spec.layout import POSTPONE_BUCKET
 from tidelake.spec.manifests.index_manifest import IndexEntry
 from tidelake.spec.rows.bucket_function import PartitionBucket
 from tidelake.spec.schemas.schema import Schema
@@ -262,7 +261,7 @@ def _make_messages(
     places = entries.select(["partition", "bucket", "total_buckets"]).to_pylist()
     for number, (place, file) in enumerate(zip(places, data_files(entries), strict=True)):
         key = (place["partition"], place["bucket"])
-        name = _rename(file.file_name, f"{uuid}-{number}", staged=place["bucket"] == POSTPONE_BUCKET)
+        name = _rename(file.file_name, f"{uuid}-{number}")
         extra = tuple(_rename_beside(each, file.file_name, name) for each in file.extra_files)
         folders = source.paths.bucket(*key), target.paths.bucket(*key)
         outside = None if file.external_path is None else file.external_path.rpartition("/")[0]
@@ -305,14 +304,14 @@ def _make_messages(
     return list(messages.values()), copies
 
 
-def _rename(name: str, unique: str, *, staged: bool = False) -> str:
+def _rename(name: str, unique: str) -> str:
     """A new name of the same kind: `data-…-0.parquet` keeps its first word and everything after the first dot.
 
     The name of a staged file also says who wrote it and in which order; compactions of Apache Paimon parse it.
     """
     stem, dot, rest = name.partition(".")
     writer, mark, own = stem.partition(_WRITER_END)
-    if staged and mark:
+    if mark:
         return f"{writer}{mark}{unique}-{own.rpartition('-')[2]}{dot}{rest}"
     return f"{stem.partition('-')[0]}-{unique}{dot}{rest}"
 
