@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 import tidelake
-from tidelake.catalog.global_tables import refuse_system_database
 from tidelake.cli.place import (
     CommonOptions,
     Proposal,
@@ -191,6 +190,8 @@ def _propose_drop(common: CommonOptions, name: str) -> Proposal:
 
 
 def _propose_drop_database(lake: tidelake.Lake, name: str, *, cascade: bool) -> Proposal:
+    from tidelake.catalog.global_tables import refuse_system_database
+
     refuse_system_database(name, "drop a database")
     tables = lake.tables(name)
     if tables and not cascade:
