@@ -67,7 +67,7 @@ at once; the command line shows its plan and asks, or takes `--yes`.
 * **past time** is a local time such as `2026-11-15 12:00:00`, or how long ago it was, such as `7 d`; a **moment** is a
   local time, or milliseconds since 1970. Both may be a datetime. A **duration** is such as `1 d`.
 
-These are all procedures of Paimon's Spark connector. The last ones are not supported: a call is refused with the reason.
+These are all procedures of Paimon's Spark connector. The last ones are not supported: calls are refused with a reason.
 """
 
 RETURNED = (
