@@ -312,10 +312,10 @@ class DedicatedCompaction:
         entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
         added = pc.equal(entries.column("kind"), ADD)
         restored = later.find_restored_files()
-        if restored is None:
-            self._forget(list(self._trees))
-            return
-        self._forget({(partition, bucket) for partition, bucket, _ in restored} & self._trees.keys())
+        known = self._trees.keys()
+        # Unknown: every tree may be out of date. New files of other buckets still count, below.
+        stale = set(known) if restored is None else {(row, bucket) for row, bucket, _ in restored} & known
+        self._forget(stale)
         if later.kind is not CommitKind.APPEND or not pc.all(added).as_py():
             # Known buckets may have lost files. Of the others only those with new level-0 files can need compaction.
             fresh = entries.filter(pc.and_(added, pc.equal(entries.column("level"), 0)))
